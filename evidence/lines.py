@@ -1,0 +1,138 @@
+"""A record as one line of JSON, and lines back as records.
+
+What is written is what reads back: a line is validated against its schema from the very bytes that go to the file, so a
+record changed or made behind its schema's back is refused before it lands, and NaN never turns into null.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from evidence.errors import EvidenceError, Problem
+from evidence.records import SCHEMA_VERSION, Json, Record
+from evidence.redact import KnownSecrets
+
+R = TypeVar("R", bound=Record)
+_NO_SECRETS = KnownSecrets()
+
+
+class Located(NamedTuple, Generic[R]):
+    """A record with the place it was read from."""
+
+    file: str
+    line: int
+    record: R
+
+
+class Encoded(NamedTuple):
+    """A line ready to be written; ``changed`` says in words what had to be replaced in it, None when nothing was."""
+
+    line: bytes
+    changed: str | None
+
+
+def encode(record: Record, path: Path, secrets: KnownSecrets = _NO_SECRETS) -> Encoded:
+    """The record as one line ending in a newline, for the file at ``path``.
+
+    Known secrets are replaced, and so are lone surrogates, which no UTF-8 file can hold. Raises EvidenceError for a
+    record that does not meet its schema.
+    """
+    schema = type(record)
+    changed = None
+    unknown = sorted(set(vars(record)) - set(schema.model_fields))
+    try:
+        if unknown:
+            raise ValueError(f"unknown field {unknown[0]!r}")
+        fields = record.model_dump(warnings=False)
+        text = _dumps(fields)
+        if secrets.in_line(text):
+            changed = "a secret was replaced"
+            text = _dumps(_cleaned(fields, secrets))
+        try:
+            line = text.encode()
+        except UnicodeEncodeError:
+            changed = "half a UTF-16 character was replaced by U+FFFD"
+            fields = json.loads(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
+            line = _dumps(_hashed_anew(fields)).encode()
+        schema.model_validate_json(line)
+    except (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        raise EvidenceError(
+            path,
+            f"a {schema.__name__} record does not meet its schema: {_first(error)}",
+            "make it through its constructor with the types its schema names",
+            value=repr(record)[:200],
+            writing=True,
+        ) from error
+    return Encoded(line + b"\n", changed)
+
+
+def canonical(line: BaseModel) -> bytes:
+    """A plan line as canonical JSON: keys sorted, ASCII, no spaces, a newline. The plan's digest is over these."""
+    text = json.dumps(line.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def whole_lines(data: bytes) -> tuple[list[bytes], int]:
+    """The lines that end in a newline, without it, and the number of bytes after the last of them (the torn tail)."""
+    end = data.rfind(b"\n") + 1
+    return data[:end].split(b"\n")[:-1], len(data) - end
+
+
+def decode(lines: Sequence[bytes], schema: type[R], file: str) -> tuple[list[Located[R]], list[Problem]]:
+    """Every line as a record; a line that is none becomes a problem with its number."""
+    records, problems = [], []
+    for number, line in enumerate(lines, start=1):
+        found = decode_one(line, schema, file, number)
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            records.append(Located(file, number, found))
+    return records, problems
+
+
+def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None) -> R | Problem:
+    """One JSON document as a record, or why it is none: another version by its number, an unknown field by name."""
+    try:
+        record = schema.model_validate_json(data)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            if one["loc"] == ("schema_version",) and one["type"] != "missing":
+                detail = (
+                    f"schema version {one['input']!r} of {schema.__name__}; this program reads version {SCHEMA_VERSION}"
+                )
+                return Problem("unknown_schema_version", detail, file, line)
+        return Problem("schema_violation", f"{schema.__name__}: {_first(error)}", file, line)
+    if "schema_version" not in record.model_fields_set:
+        return Problem("schema_violation", f"{schema.__name__}: schema_version: is not there", file, line)
+    return record
+
+
+def _dumps(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _cleaned(fields: dict[str, Json], secrets: KnownSecrets) -> dict[str, Json]:
+    cleaned: dict[str, Json] = secrets.clean(fields)
+    return _hashed_anew(cleaned)
+
+
+def _hashed_anew(fields: dict[str, Json]) -> dict[str, Json]:
+    """The digest of an output belongs to the text on file."""
+    if isinstance(fields.get("output_text"), str) and "output_sha256" in fields:
+        return fields | {"output_sha256": hashlib.sha256(fields["output_text"].encode("utf-8", "replace")).hexdigest()}
+    return fields
+
+
+def _first(error: Exception) -> str:
+    """The first thing that is wrong, with the value seen."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first, *more = error.errors(include_url=False)
+    place = ".".join(str(part) for part in first["loc"]) or "the whole"
+    seen = "" if first["type"] == "missing" else f", not {repr(first['input'])[:120]}"
+    return f"{place}: {first['msg']}{seen}" + (f" (and {len(more)} more)" if more else "")

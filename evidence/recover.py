@@ -1,0 +1,112 @@
+"""Closing a folder whose writer did not live to seal it, as what it is.
+
+Nothing is repaired and nothing is thrown away: half-written tails stay where they are, measured in the seal; requests
+without an end are counted as unfinished; the seal says ``recovered``.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from evidence.checks import check_contents, summarised
+from evidence.contents import read_contents, what_is_there
+from evidence.counts import count
+from evidence.durable import cannot_write
+from evidence.errors import EvidenceError, Problem
+from evidence.launch_folder import read_launch
+from evidence.layout import LAUNCH, MANIFEST, SEAL, folder_kind
+from evidence.processes import FolderLock, began_by, living_writer
+from evidence.records import Seal
+from evidence.sealing import NO_REQUESTS, close_folder
+
+_DAMAGED = ".damaged"
+
+
+def recover(path: Path, *, now_unix_s: float | None = None) -> Seal:
+    """Seal a run or launch folder that has no readable seal, and return the seal.
+
+    A seal that is there and cannot be read is kept as ``seal.json.damaged``. Raises EvidenceError where the folder is
+    sealed, where its writer (of a launch: the engine too) still lives, where it is no such folder, and where it
+    cannot be written.
+    """
+    kind = folder_kind(path)
+    if kind not in ("run", "launch"):
+        there = ", ".join(sorted(child.name for child in path.iterdir())[:8]) if path.is_dir() else "no folder"
+        what = f"holds nothing to recover: neither {MANIFEST} nor {LAUNCH}, but {there or 'nothing at all'}"
+        raise EvidenceError(path, what, "give the path of a run or launch folder, or delete this one")
+    living = living_writer(path)
+    if living is not None:
+        raise EvidenceError(
+            path, f"is still being written by {living}", "stop that process first (SIGTERM lets it seal)"
+        )
+    lock = FolderLock(path)
+    try:
+        if not lock.alone():
+            raise EvidenceError(path, "is being closed by another process", "wait for it")
+        return _recover_run(path, now_unix_s) if kind == "run" else _recover_launch(path, now_unix_s)
+    finally:
+        lock.release()
+
+
+def _recover_run(path: Path, now_unix_s: float | None) -> Seal:
+    contents = read_contents(path)
+    _refuse_sealed(path, contents.seal, contents.problems)
+    manifest = contents.manifest
+    noticed = [f"recovered with {what_is_there(contents)}", *(one.text for one in contents.notices)]
+    noticed += summarised(problem for problem in check_contents(contents) if problem.code != "seal_missing")
+    ids = [one.record.run_id for one in contents.started] + [one.record.run_id for one in contents.requests]
+    return close_folder(
+        path,
+        folder_id=manifest.run_id if manifest is not None else (ids[0] if ids else path.resolve().name),
+        counts=count(contents),
+        torn=contents.torn,
+        noticed=[*noticed, *_set_aside(path)],
+        recovered=True,
+        now_unix_s=now_unix_s,
+    )
+
+
+def _recover_launch(path: Path, now_unix_s: float | None) -> Seal:
+    launch, seal, problems = read_launch(path)
+    _refuse_sealed(path, seal, problems)
+    noticed = [str(problem) for problem in problems]
+    if launch is None:
+        noticed.append(f"{LAUNCH} cannot be read; what else is there was closed")
+    elif launch.ended_at_unix_s is None:
+        if launch.pid is not None and began_by(launch.pid, launch.ready_at_unix_s or launch.started_at_unix_s):
+            what = f"its engine, process {launch.pid}, still runs"
+            raise EvidenceError(path, what, "stop the engine first")
+        noticed.append(f"the launcher ended at stage {launch.stage!r} without saying how the engine ended")
+    return close_folder(
+        path,
+        folder_id=path.resolve().name if launch is None else launch.launch_id,
+        counts=NO_REQUESTS,
+        torn={},
+        noticed=[*noticed, *_set_aside(path)],
+        recovered=True,
+        now_unix_s=now_unix_s,
+    )
+
+
+def _refuse_sealed(path: Path, seal: Seal | None, problems: Iterable[Problem]) -> None:
+    """Also a folder of another schema version: what cannot be read here is not lost and must not be counted so."""
+    for problem in problems:
+        if problem.code == "unknown_schema_version":
+            remedy = "recover it with the version of this program that wrote it"
+            raise EvidenceError(path / problem.file, problem.detail, remedy, line=problem.line)
+    if seal is not None:
+        how = "it was recovered before" if seal.recovered else "its writer closed it"
+        raise EvidenceError(path, f"is sealed already, {how}", "check it with `python -m analysis check`")
+
+
+def _set_aside(path: Path) -> Iterable[str]:
+    """Keep an unreadable seal under another name, where the new one counts it among the files."""
+    if not (path / SEAL).exists():
+        return ()
+    name = SEAL + _DAMAGED
+    while (path / name).exists():
+        name += _DAMAGED
+    try:
+        (path / SEAL).rename(path / name)
+    except OSError as error:
+        raise cannot_write(path / SEAL, error) from error
+    return (f"a seal that could not be read was kept as {name}",)

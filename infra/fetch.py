@@ -1,0 +1,171 @@
+"""One GET, whole or with the reason it is not: for scrapes and probes, never for the measured path.
+
+Nothing here raises for what a server or a network does: a refusal, a time-out or a torn body is a fact to keep.
+"""
+
+import base64
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+LIMIT_BYTES = 64 * 1024 * 1024
+_SECRET_HEADERS = frozenset({"set-cookie", "authorization", "www-authenticate", "proxy-authenticate"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fetched:
+    """``body`` is what came, even when it is torn; ``complete``: shown whole by Content-Length or chunked coding.
+
+    ``error`` is None for a whole answer of status 200. Instants bracket the exchange, connecting included.
+    """
+
+    url: str  # without user and password
+    send_unix_s: float
+    receive_unix_s: float
+    send_monotonic_s: float
+    receive_monotonic_s: float
+    status: int | None
+    headers: Mapping[str, str]
+    body: bytes | None
+    complete: bool
+    error: str | None
+
+
+def bare_url(url: str) -> str:
+    """The URL without its user, password and fragment; what cannot be read as one loses all before its last ``@``."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.rpartition("@")[2]
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+
+
+def fetch(
+    url: str,
+    *,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+) -> Fetched:
+    """GET a URL. ``timeout_s`` limits each wait up to the headers, and from the start on the whole of the body.
+
+    Redirects are not followed: another address is another server.
+    """
+    wall, start = time.time(), time.monotonic()
+    reply = _Reply()
+    reply.error = _exchange(url, headers or {}, timeout_s, ssl_context, start + timeout_s, reply)
+    if reply.error is None and reply.status != 200:
+        reply.error = f"HTTP {reply.status}"
+    return Fetched(
+        url=bare_url(url),
+        send_unix_s=wall,
+        receive_unix_s=time.time(),
+        send_monotonic_s=start,
+        receive_monotonic_s=time.monotonic(),
+        status=reply.status,
+        headers=reply.headers,
+        body=None if reply.status is None else b"".join(reply.pieces),
+        complete=reply.complete,
+        error=reply.error,
+    )
+
+
+class _Reply:
+    """What has come so far: kept whatever happens next."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.pieces: list[bytes] = []
+        self.complete = False
+        self.error: str | None = None
+
+
+def _exchange(
+    url: str,
+    headers: Mapping[str, str],
+    timeout_s: float,
+    ssl_context: ssl.SSLContext | None,
+    deadline_s: float,
+    reply: _Reply,
+) -> str | None:
+    try:
+        parts = urlsplit(url)
+        connection = _connection(parts, timeout_s, ssl_context)
+    except ValueError as error:
+        return f"not a URL that can be fetched: {error}"
+    target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+    try:
+        connection.request("GET", target, headers=_headers(parts, headers))
+        response = connection.getresponse()
+        reply.status = response.status
+        reply.headers = _kept(response)
+        return _read(connection, response, deadline_s, reply)
+    except TimeoutError:
+        return f"timed out after {timeout_s:g} s"
+    except ConnectionRefusedError:
+        return "connection refused: nobody listens there"
+    except ssl.SSLError as error:
+        return f"TLS failed: {error}"
+    except http.client.IncompleteRead:
+        return "truncated: the connection closed within the body"
+    except (http.client.HTTPException, ValueError) as error:
+        return f"not HTTP: {type(error).__name__} {error}".rstrip()
+    except OSError as error:
+        return f"connection failed: {type(error).__name__} {error}".rstrip()
+    finally:
+        connection.close()
+
+
+def _connection(parts: SplitResult, timeout_s: float, ssl_context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("give http://HOST... or https://HOST...")
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    context = ssl_context or ssl.create_default_context()
+    return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout_s, context=context)
+
+
+def _headers(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:
+    sent = {"Accept-Encoding": "identity", "Connection": "close", **headers}
+    if parts.username is not None and not any(name.lower() == "authorization" for name in sent):
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    return sent
+
+
+def _kept(response: http.client.HTTPResponse) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in response.getheaders():
+        if name.lower() not in _SECRET_HEADERS:
+            kept[name] = f"{kept[name]}, {value}" if name in kept else value
+    return kept
+
+
+def _read(
+    connection: http.client.HTTPConnection, response: http.client.HTTPResponse, deadline_s: float, reply: _Reply
+) -> str | None:
+    framed = response.chunked or response.length is not None
+    size = 0
+    while True:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        if connection.sock is not None:
+            connection.sock.settimeout(left_s)
+        piece = response.read1(65536)
+        if not piece:
+            break
+        size += len(piece)
+        if size > LIMIT_BYTES:
+            return f"more than {LIMIT_BYTES} bytes: not read to its end"
+        reply.pieces.append(piece)
+    if response.length:  # what Content-Length promised and did not come
+        return f"truncated: {response.length} bytes of its Content-Length did not come"
+    if not framed:
+        return "neither Content-Length nor chunked coding: nothing shows that the body is whole"
+    reply.complete = True
+    return None

@@ -1,0 +1,89 @@
+"""Error objects as servers write them, and what a fault on the wire looks like to a caller."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+MAX_BODY_BYTES = 64 * 1024  # of what came in place of a stream
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WireFault:
+    """What went wrong, verbatim where the server said it; the fields are those of ``evidence.records.ErrorFacts``."""
+
+    kind: str
+    message: str
+    http_status: int | None = None
+    body: str | None = None
+
+
+class NotJson(ValueError):
+    """Bytes that are no JSON, or JSON no record could keep (NaN, infinity, nesting without end)."""
+
+
+def read_json(payload: bytes) -> Any:
+    """Strict JSON of UTF-8 bytes; bytes that are no UTF-8 become U+FFFD, so that the rest can be read.
+
+    Raises NotJson.
+    """
+    try:
+        return _DECODER.decode(payload.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
+
+
+def read_error(value: Any) -> tuple[str, str] | None:
+    """(kind, message) when this JSON value is an error as servers send it, else None.
+
+    Seen shapes: ``{"error": {"message", "type", "code"}}``, ``{"error": "text"}``, ``{"object": "error", "message"}``,
+    ``{"detail"}``. A null, false or empty ``error`` is none.
+    """
+    if not isinstance(value, dict):
+        return None
+    error = value.get("error")
+    if error is not None and error is not False and error not in ("", {}):
+        return _kind_and_message(error)
+    if value.get("object") == "error":
+        return _kind_and_message(value)
+    if value.get("detail") and "choices" not in value:
+        return "error", _as_text(value["detail"])
+    return None
+
+
+def read_error_body(body: bytes) -> tuple[str, str] | None:
+    """The same of a whole body, or None where it is no JSON error."""
+    try:
+        return read_error(read_json(body))
+    except NotJson:
+        return None
+
+
+def body_text(body: bytes) -> str:
+    """At most 64 KiB of a body as text."""
+    return body[:MAX_BODY_BYTES].decode("utf-8", "replace")
+
+
+def _kind_and_message(error: Any) -> tuple[str, str]:
+    if not isinstance(error, dict):
+        return "error", _as_text(error)
+    kind = error.get("type") or error.get("code") or "error"
+    message = error.get("message")
+    return str(kind), _as_text(message if message else error)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{digits} is too large for a number")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -1,0 +1,161 @@
+"""One request's exchange as a transport saw it, and the record that is made of it. Nothing here is on the hot path."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from evidence.records import ChunkMark, ConnectionFacts, ErrorFacts, Outcome, Request, StampSource, Started, WireRef
+from infra.wire.stamps import Ended, Segment, kernel_to_user_s, offsets_s, stamp_source
+from infra.wire.stream import StreamFacts, read_stream
+from scenarios.plan import PlannedRequest
+
+# A kernel stamp cannot lie before t0 or after the instant we read it; beyond this the wall clock was stepped.
+CLOCK_TOLERANCE_S = 0.000_05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why nothing, or nothing more, was sent: connecting failed, or the fault is ours."""
+
+    outcome: Outcome
+    error: ErrorFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What a transport hands over. ``t0_monotonic_ns`` is None when nothing was sent."""
+
+    transport: Literal["wire", "openai"]
+    framing: Literal["http", "body"]
+    segments: Sequence[Segment]
+    ended: Ended
+    t0_monotonic_ns: int | None
+    wall_minus_monotonic_ns: int  # read beside t0
+    ended_monotonic_ns: int
+    wall_minus_monotonic_at_end_ns: int
+    connection: ConnectionFacts | None
+    http_status: int | None = None  # framing "body": what the other client said
+    headers_after_s: float | None = None  # framing "body": when the other client had the headers
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()  # the system's words where the connection broke; a request sent again
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Offsets of segments from t0, by the stamps that could be used."""
+
+    source: StampSource | None
+    offsets_s: tuple[float, ...]
+    kernel_to_user_max_s: float | None
+
+
+def timing_of(exchange: Exchange) -> Timing:
+    """Kernel stamps where every segment has one and none contradicts the monotonic clock; user stamps otherwise."""
+    if exchange.t0_monotonic_ns is None or not exchange.segments:
+        return Timing(source=None, offsets_s=(), kernel_to_user_max_s=None)
+    by_user = tuple((s.user_monotonic_ns - exchange.t0_monotonic_ns) / 1e9 for s in exchange.segments)
+    if stamp_source(exchange.segments) != "kernel":
+        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None)
+    by_kernel = offsets_s(
+        exchange.segments,
+        t0_monotonic_ns=exchange.t0_monotonic_ns,
+        wall_minus_monotonic_ns=exchange.wall_minus_monotonic_ns,
+    )
+    delays = kernel_to_user_s(exchange.segments, wall_minus_monotonic_ns=exchange.wall_minus_monotonic_ns) or ()
+    contradicts = min(by_kernel) < -CLOCK_TOLERANCE_S or min(delays) < -CLOCK_TOLERANCE_S
+    if contradicts:
+        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None)
+    return Timing(
+        source="kernel", offsets_s=tuple(max(0.0, o) for o in by_kernel), kernel_to_user_max_s=max(0.0, *delays)
+    )
+
+
+def facts_of(exchange: Exchange, on_yield: Callable[[], None]) -> StreamFacts:
+    return read_stream(
+        exchange.segments,
+        ended=exchange.ended,
+        framing=exchange.framing,
+        http_status=exchange.http_status,
+        on_yield=on_yield,
+    )
+
+
+def make_record(
+    *,
+    planned: PlannedRequest,
+    started: Started,
+    exchange: Exchange,
+    facts: StreamFacts,
+    wire: WireRef | None,
+    wire_missing: str | None,
+) -> Request:
+    """The request's record: raw facts only, each offset counted from t0."""
+    timing = timing_of(exchange)
+
+    def at(segment: int | None) -> float | None:
+        return None if segment is None or not timing.offsets_s else timing.offsets_s[segment]
+
+    t0_ns = exchange.t0_monotonic_ns
+    end_after_s = at(facts.end_segment)
+    if end_after_s is None and t0_ns is not None:
+        end_after_s = (exchange.ended_monotonic_ns - t0_ns) / 1e9
+    marks: tuple[ChunkMark, ...] = tuple(
+        (timing.offsets_s[chunk.segment], chunk.segment, chunk.cum_tokens, chunk.n_chars) for chunk in facts.chunks
+    )
+    outcome, error = cast(Outcome, facts.outcome), None
+    if facts.error is not None:
+        error = ErrorFacts(
+            kind=facts.error.kind,
+            message=facts.error.message,
+            http_status=facts.error.http_status,
+            body=facts.error.body,
+        )
+    if exchange.failure is not None:
+        outcome, error = exchange.failure.outcome, exchange.failure.error
+    step_ns = exchange.wall_minus_monotonic_at_end_ns - exchange.wall_minus_monotonic_ns
+    return Request(
+        run_id=started.run_id,
+        worker=started.worker,
+        sequence=started.sequence,
+        plan_id=planned.plan_id,
+        prompt_id=planned.prompt_id,
+        domain=planned.domain,
+        phase=planned.phase,
+        level=planned.level,
+        pass_index=planned.pass_index,
+        repeat=planned.repeat,
+        transport=exchange.transport,
+        connection=exchange.connection,
+        sent_at_unix_s=None if t0_ns is None else (t0_ns + exchange.wall_minus_monotonic_ns) / 1e9,
+        sent_at_monotonic_s=None if t0_ns is None else t0_ns / 1e9,
+        http_status=facts.http_status if exchange.failure is None or exchange.segments else None,
+        headers_after_s=at(facts.headers_segment) if exchange.framing == "http" else exchange.headers_after_s,
+        first_event_after_s=at(facts.first_event_segment),
+        first_token_after_s=at(facts.first_token_segment),
+        first_visible_after_s=at(facts.first_visible_segment),
+        last_token_after_s=at(facts.last_token_segment),
+        end_after_s=end_after_s,
+        stamp_source=timing.source,
+        clock_step_s=None if t0_ns is None else step_ns / 1e9,
+        kernel_to_user_max_s=timing.kernel_to_user_max_s,
+        coalesced_events=facts.coalesced_events,
+        chunks=marks,
+        chunk_semantics=facts.chunk_semantics,
+        usage=facts.usage,
+        token_source=facts.token_source,
+        n_completion_tokens=facts.n_completion_tokens,
+        n_prompt_tokens=facts.n_prompt_tokens,
+        finish_reason=facts.finish_reason,
+        outcome=outcome,
+        error=error,
+        output_text=facts.text,
+        output_sha256=hashlib.sha256(facts.text.encode("utf-8", "surrogatepass")).hexdigest(),
+        reasoning_text=facts.reasoning,
+        tool_calls_text=facts.tool_calls_text,
+        model_served=facts.model_served,
+        server_fields=facts.server_fields,
+        wire=wire,
+        wire_missing=wire_missing,
+        stream_problems=(*facts.problems, *exchange.notes),
+    )

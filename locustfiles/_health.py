@@ -1,0 +1,74 @@
+"""The client's own condition: how late a sentinel wakes, CPU, garbage collection pauses, requests in flight.
+
+A client that is late reports its own lateness as the server's latency; these lines say whether it was.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import psutil
+
+from evidence.records import Health
+
+SENTINEL_INTERVAL_S = 0.02
+RECORD_INTERVAL_S = 1.0
+
+
+class HealthMonitor:
+    """Samples this process from a greenlet of its own and hands one Health record a second to ``sink``."""
+
+    def __init__(self, sink: Callable[[Health], None], in_flight: Callable[[], int]) -> None:
+        self._sink = sink
+        self._in_flight = in_flight
+        self._process = psutil.Process()
+        self._gc_started_s: float | None = None
+        self._gc_pauses_s: list[float] = []
+        self._greenlet: gevent.Greenlet | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        gc.callbacks.append(self._on_gc)
+        self._process.cpu_percent()  # the first call only sets the reference point
+        self._greenlet = gevent.spawn(self._watch)
+
+    def stop(self) -> None:
+        """Ends the sampling; the interval under way is still recorded. Raises what the sink raised, if it did."""
+        self._stopping = True
+        if self._greenlet is not None:
+            self._greenlet.get()
+            gc.callbacks.remove(self._on_gc)
+            self._greenlet = None
+
+    def _on_gc(self, phase: str, _info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._gc_started_s = time.perf_counter()
+        elif self._gc_started_s is not None:
+            self._gc_pauses_s.append(time.perf_counter() - self._gc_started_s)
+
+    def _watch(self) -> None:
+        while not self._stopping:
+            self._sink(self._one_interval())
+
+    def _one_interval(self) -> Health:
+        began_s = time.perf_counter()
+        lags_s: list[float] = []
+        while not self._stopping and time.perf_counter() - began_s < RECORD_INTERVAL_S:
+            due_s = time.perf_counter() + SENTINEL_INTERVAL_S
+            gevent.sleep(SENTINEL_INTERVAL_S)
+            lags_s.append(max(0.0, time.perf_counter() - due_s))
+        interval_s = time.perf_counter() - began_s
+        pauses_s, self._gc_pauses_s = self._gc_pauses_s, []
+        lags_s.sort()
+        return Health(
+            at_monotonic_s=time.monotonic(),
+            interval_s=interval_s,
+            lag_p50_s=lags_s[(len(lags_s) - 1) // 2] if lags_s else None,
+            lag_max_s=lags_s[-1] if lags_s else None,
+            cpu_ratio=self._process.cpu_percent() / 100.0,
+            gc_pauses=len(pauses_s),
+            gc_pause_max_s=max(pauses_s, default=0.0),
+            in_flight=self._in_flight(),
+        )

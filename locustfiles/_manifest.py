@@ -1,0 +1,175 @@
+"""The manifest of a run: what is asked, of whom, with what; and what of it is missing and why."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.launch_folder import live_launch, open_launch
+from evidence.records import Json, Launch, Manifest, Missing
+from evidence.redact import redact_environment
+from infra.probe import ProbeReport, as_json
+from infra.recipes import Arm, ArmError, load_arm
+from locustfiles import _host_facts
+from locustfiles._options import Options, UsageError
+from scenarios.plan import Plan, scenario_sha256
+
+WIRE_LIMIT_BYTES = 1 << 30  # raw segments kept for one run; beyond it the marks remain and the record says so
+LAUNCHES = "launches"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cited:
+    """The recipe asked for and, where this project launched the server, its launch folder."""
+
+    arm: Arm | None
+    folder: Path | None
+    launch: Launch | None
+
+
+def cite(options: Options) -> Cited:
+    """The arm and the live launch serving ``options.host``. Raises UsageError for an arm that is none."""
+    if options.arm is None:
+        return Cited(arm=None, folder=None, launch=None)
+    try:
+        arm = load_arm(options.arm)
+    except ArmError as error:
+        raise UsageError(f"--arm {options.arm}: {error}") from None
+    folders = dict.fromkeys((options.run_dir / LAUNCHES, Path("runs") / LAUNCHES))
+    folder = live_launch(list(folders), options.host, options.arm)
+    if folder is None:
+        return Cited(arm=arm, folder=None, launch=None)
+    return Cited(arm=arm, folder=folder, launch=open_launch(folder).launch)
+
+
+def chosen_model(options: Options, probed: ProbeReport) -> str:
+    """``--model``, else the only model served. Raises UsageError that says what the server answered."""
+    if options.model is not None:
+        return options.model
+    models = probed.facts.models
+    if len(models) == 1:
+        return models[0]
+    if models:
+        raise UsageError(f"the server serves {len(models)} models ({', '.join(models)}): choose one with --model")
+    got = probed.fetched.get("models")
+    said = "nothing" if got is None else (f"HTTP {got.status}" if got.status is not None else str(got.error))
+    key = " (set OPENAI_API_KEY, or --header)" if got is not None and got.status in (401, 403) else ""
+    raise UsageError(f"/v1/models names no model, it answered {said}{key}: name the model with --model")
+
+
+def make_manifest(
+    *,
+    run_id: str,
+    options: Options,
+    plan: Plan,
+    probed: ProbeReport,
+    cited: Cited,
+    model: str,
+    request_extra: dict[str, Any],
+) -> Manifest:
+    missing: list[Missing] = []
+    commit, no_commit = _host_facts.git_commit()
+    missing += [no_commit] if no_commit else []
+    return Manifest(
+        run_id=run_id,
+        created_at_unix_s=time.time(),
+        label=options.label,
+        note=options.note,
+        scenario=plan.scenario.model_dump(mode="json"),
+        scenario_sha256=scenario_sha256(plan.scenario),
+        prompts_sha256=dict(plan.prompts_sha256),
+        plan_sha256=plan.digest,
+        n_planned=len(plan.requests),
+        arm=_arm(cited),
+        launch_dir=_shown(cited.folder, options.run_dir),
+        launch_id=cited.launch.launch_id if cited.launch else None,
+        server=_server(probed, cited, options, missing),
+        model=_model(model, probed, cited, missing),
+        versions=_host_facts.versions(),
+        hardware=_hardware(options, missing),
+        adapter=probed.facts.adapter,
+        metric_types=dict(probed.facts.metric_types),
+        git_commit=commit,
+        clock=_host_facts.clock_pair(),
+        calibration=None,
+        environment=redact_environment(dict(os.environ)),
+        options=_shown_options(options),
+        request_extra=request_extra,
+        wire_limit_bytes=WIRE_LIMIT_BYTES,
+        n_workers=1,
+        missing=(*missing, *_always_missing(cited, options)),
+    )
+
+
+def _arm(cited: Cited) -> Json:
+    if cited.launch is not None:
+        return {**cited.launch.arm, "resolved": cited.launch.resolved}
+    return None if cited.arm is None else cited.arm.model_dump(mode="json")
+
+
+def _shown(folder: Path | None, run_dir: Path) -> str | None:
+    """Relative to the folder the run lands in, so that the two can be moved together."""
+    if folder is None:
+        return None
+    return os.path.relpath(folder, run_dir)
+
+
+def _server(probed: ProbeReport, cited: Cited, options: Options, missing: list[Missing]) -> dict[str, Json]:
+    facts = as_json(probed)
+    facts.pop("model_meta")
+    if cited.launch is not None and facts["version"] is None:
+        engine = cited.launch.versions.get("xllamacpp")
+        facts["version"] = None if engine is None else f"xllamacpp {engine}"
+        facts["why_version"] = "the engine's package version, from the launch folder"
+    if facts["version"] is None:
+        missing.append(Missing(what="server.version", why=str(facts["why_version"])))
+    facts["metrics_urls"] = list(options.metrics_urls)
+    return facts
+
+
+def _model(model: str, probed: ProbeReport, cited: Cited, missing: list[Missing]) -> dict[str, Json]:
+    facts: dict[str, Json] = {"asked": model, "meta": dict(probed.facts.model_meta)}
+    facts["served"] = model if model in probed.facts.models else None
+    if cited.launch is not None:
+        facts.update(cited.launch.model)
+        facts["draft"] = cited.launch.draft
+    else:
+        missing.append(Missing(what="model.revision", why="the server does not say which files it loaded"))
+    return facts
+
+
+def _hardware(options: Options, missing: list[Missing]) -> dict[str, Json]:
+    facts = _host_facts.hardware()
+    same_host = options.host.partition("://")[2].startswith(("127.", "localhost", "[::1]"))
+    facts["server_on_this_host"] = same_host
+    missing.append(Missing(what="gpu", why="GPU samples are not collected in this version"))
+    if not same_host:
+        missing.append(Missing(what="server hardware", why="the server runs on another host"))
+    return facts
+
+
+def _always_missing(cited: Cited, options: Options) -> list[Missing]:
+    found = [Missing(what="calibration", why="this client's floor has not been measured on this host")]
+    if cited.launch is None:
+        why = (
+            "no recipe (--label)" if cited.arm is None else f"no live launch of {cited.arm.name} serves {options.host}"
+        )
+        found.append(Missing(what="launch", why=why))
+    if cited.arm is None:
+        found.append(Missing(what="container_digest", why="not told for a server run by someone else"))
+    return found
+
+
+def _shown_options(options: Options) -> dict[str, Json]:
+    """The options as given; headers by name only, since their values are secrets."""
+    return {
+        "host": options.host,
+        "scenario": str(options.scenario),
+        "run_dir": str(options.run_dir),
+        "model": options.model,
+        "metrics_urls": list(options.metrics_urls),
+        "transport": options.transport,
+        "extra_body": options.extra_body,
+        "headers": sorted(options.headers),
+    }

@@ -1,0 +1,266 @@
+"""One run in this process: the recorder a Locust user talks to, from the first probe to the seal.
+
+The order of a cell: warm-up, drain, idle check, scrape, measure, drain, scrape. Every failure of the recorder itself is
+kept in ``failure`` and decides the exit code: 3 where evidence could not be written, 1 for a fault of ours.
+"""
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+from tqdm import tqdm
+
+from evidence.errors import EvidenceError
+from evidence.folder import RunWriter
+from evidence.layout import new_id
+from evidence.records import Request, Started
+from evidence.redact import collect_secrets
+from infra.engines.identify import request_extras
+from infra.openai_client import OpenAIClient, OpenAITransportError
+from infra.probe import ProbeReport, probe
+from infra.scrape import Scraper
+from infra.target import Target
+from infra.wire.stream import StreamFacts
+from locustfiles._conformance import conformance
+from locustfiles._exchange import Exchange, facts_of, make_record
+from locustfiles._health import HealthMonitor
+from locustfiles._manifest import chosen_model, cite, make_manifest
+from locustfiles._options import Options, UsageError
+from locustfiles._transports import OpenAITransport, Transport, WireTransport
+from scenarios.plan import Plan, PlannedRequest
+
+IDLE_INTERVAL_S = 0.2
+IDLE_LIMIT_S = 10.0
+GOOD, EVIDENCE_SAYS_NO, NOT_WRITTEN = 0, 1, 3
+
+
+class Session:
+    """Made once a run, before its first request. Raises UsageError or EvidenceError when the run cannot begin."""
+
+    def __init__(self, options: Options, plan: Plan) -> None:
+        self.options = options
+        self.plan = plan
+        self.failure: str | None = None
+        self.exit_code: int | None = None  # set by the recorder's own failures only
+        self.in_flight = 0
+        key = os.environ.get("OPENAI_API_KEY")
+        self._api_key = key
+        self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **options.headers}
+        probed = probe(options.host, headers=self._headers, metrics_url=options.metrics_urls[0])
+        if not probed.reachable:
+            reason = next((got.error for got in probed.fetched.values() if got.error), "no answer")
+            raise UsageError(f"nothing answers at {options.host} ({reason}): start the server, or check --host")
+        cited = cite(options)
+        model = chosen_model(options, probed)
+        self._adapter = probed.facts.adapter
+        self._refuse_unprovable_cold(probed)
+        cold_per_request = plan.scenario.cache.policy == "cold"
+        self._extra = {**request_extras(probed.facts.engine, cold_per_request=cold_per_request), **options.extra_body}
+        self._model = model
+        self.run_id = new_id("run")
+        manifest = make_manifest(
+            run_id=self.run_id,
+            options=options,
+            plan=plan,
+            probed=probed,
+            cited=cited,
+            model=model,
+            request_extra=self._extra,
+        )
+        secrets = collect_secrets(dict(os.environ), self._headers)
+        self._writer = RunWriter.create(options.run_dir, self.run_id, manifest, plan.requests, secrets=secrets)
+        self._worker = self._writer.worker(0)
+        for name, body in probed.bodies().items():
+            self._writer.server_body(name, body)
+        self._scraper = Scraper(options.metrics_urls, self._writer.scrape, run_id=self.run_id, headers=self._headers)
+        self._scrape_stop: Event | None = None
+        self._scrape_loop: gevent.Greenlet | None = None
+        self._openai: OpenAIClient | None = None
+        if options.transport == "openai":
+            limit_s = plan.scenario.limits.stall_s or plan.scenario.limits.timeout_s
+            self._openai = OpenAIClient(options.host, api_key=key, timeout_s=limit_s, headers=options.headers)
+        self._health = HealthMonitor(self._worker.health, lambda: self.in_flight)
+        self._n_started = 0
+        self._window_open = False
+        self._sealed = False
+        self._bar: Any = None
+
+    @property
+    def path(self) -> Path:
+        return self._writer.path
+
+    def _refuse_unprovable_cold(self, probed: ProbeReport) -> None:
+        cache, engine = self.plan.scenario.cache, probed.facts.engine
+        if cache.policy != "cold":
+            return
+        if engine != "llama.cpp":
+            raise UsageError(
+                f'cache.policy = "cold" cannot be proven on this server (engine {engine}) in this version: '
+                'set policy = "as-is" in the scenario'
+            )
+        if cache.per == "cell":
+            raise UsageError(
+                "llama.cpp has no reset that clears a whole cell's cache but a restart: "
+                'set per = "request" beside policy = "cold" in the scenario'
+            )
+
+    def transport(self) -> Transport:
+        """A transport for one user; the openai client is shared and primed by one unmeasured request."""
+        limits = self.plan.scenario.limits
+        if self._openai is None:
+            return WireTransport(
+                Target.parse(self.options.host), self._headers, timeout_s=limits.timeout_s, stall_s=limits.stall_s
+            )
+        return OpenAITransport(self._openai)
+
+    def begin(self) -> None:
+        """Starts what runs beside the requests, and primes the openai client."""
+        self._health.start()
+        total = len(self.plan.requests)
+        self._bar = tqdm(total=total, desc=self.options.arm or self.options.label, unit="req", file=sys.stderr)
+        if self._openai is not None and self.plan.requests:
+            try:
+                first = self.plan.requests[0]
+                self._openai.prime(self.body_of(first), first.endpoint)
+            except OpenAITransportError as error:
+                self._writer.notice(f"the priming request failed: {error}")
+
+    def body_of(self, planned: PlannedRequest) -> dict[str, Any]:
+        """The request's body: what the plan says, then the engine's and the user's own fields."""
+        body: dict[str, Any] = {"model": self._model}
+        if planned.messages is not None:
+            body["messages"] = [message.model_dump() for message in planned.messages]
+        else:
+            body["prompt"] = planned.prompt
+        body.update(stream=True, max_tokens=planned.max_tokens, temperature=planned.temperature, seed=planned.seed)
+        if planned.ignore_eos:
+            body["ignore_eos"] = True
+        return {**body, **self._extra}
+
+    @contextmanager
+    def window(self) -> Iterator[None]:
+        """The measured part: at rest and scraped on both sides, scraped each second in between."""
+        self._at_rest("before the measured requests")
+        self._scraper.scrape("before")
+        self._start_scraping()
+        gc.collect()
+        gc.freeze()
+        self._window_open = True
+        yield
+        self.close_window()
+
+    def close_window(self) -> None:
+        """Ends the window opened before; does nothing where none is open."""
+        if not self._window_open:
+            return
+        self._window_open = False
+        gc.unfreeze()
+        self._stop_scraping()
+        self._at_rest("after the measured requests")
+        self._scraper.scrape("after")
+
+    def _at_rest(self, when: str) -> None:
+        idle = self._scraper.idle_check(
+            self._adapter, interval_s=IDLE_INTERVAL_S, limit_s=IDLE_LIMIT_S, sleep=gevent.sleep
+        )
+        if not idle.proven:
+            self._writer.notice(f"not shown to be at rest {when}: {idle.seen}")
+
+    def _start_scraping(self) -> None:
+        self._scrape_stop = Event()
+        interval_s = self.plan.scenario.telemetry.scrape_interval_s
+        self._scrape_loop = gevent.spawn(self._scraper.loop, interval_s, self._scrape_stop)
+
+    def _stop_scraping(self) -> None:
+        if self._scrape_loop is not None and self._scrape_stop is not None:
+            self._scrape_stop.set()
+            loop, self._scrape_loop = self._scrape_loop, None
+            loop.get()  # raises what the loop died of
+
+    def send(self, planned: PlannedRequest, transport: Transport) -> Request:
+        """One planned request from its started line to its ended line; the record that was written."""
+        started = Started(
+            run_id=self.run_id,
+            worker=0,
+            sequence=self._n_started,
+            plan_id=planned.plan_id,
+            started_at_unix_s=time.time(),
+            started_at_monotonic_s=time.monotonic(),
+        )
+        self._worker.started(started)
+        self._n_started += 1
+        self.in_flight += 1
+        gc.disable()
+        try:
+            exchange = transport.send(planned, self.body_of(planned))
+        finally:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                gc.enable()
+        # From here on nothing switches greenlets, so that a kill cannot fall between the end and its line.
+        facts = facts_of(exchange, lambda: None)
+        record = self._record(planned, started, exchange, facts)
+        transport.keep(facts.reusable)
+        if self._bar is not None:
+            self._bar.update()
+        return record
+
+    def _record(self, planned: PlannedRequest, started: Started, exchange: Exchange, facts: StreamFacts) -> Request:
+        wire, missing = None, "nothing was received"
+        if exchange.segments:
+            wire = self._worker.wire(started.sequence, exchange.segments)
+            missing = f"beyond the manifest's {self._writer.manifest.wire_limit_bytes} bytes of raw segments"
+        record = make_record(
+            planned=planned,
+            started=started,
+            exchange=exchange,
+            facts=facts,
+            wire=wire,
+            wire_missing=missing if wire is None else None,
+        )
+        self._worker.ended(record)
+        return record
+
+    def failed(self, error: BaseException) -> None:
+        """The recorder's own failure: remembered once, and said."""
+        if self.failure is not None:
+            return
+        self.exit_code = NOT_WRITTEN if isinstance(error, EvidenceError) else EVIDENCE_SAYS_NO
+        self.failure = f"{type(error).__name__}: {error}"
+        print(f"the run stops: {self.failure}", file=sys.stderr)
+
+    def seal(self) -> None:
+        """Closes the window where one is open, and the folder. Doing so twice is harmless."""
+        if self._sealed:
+            return
+        self._sealed = True
+        try:
+            if self.failure is not None:
+                self._writer.notice(f"the recorder failed: {self.failure}")
+            self.close_window()
+            self._health.stop()
+            self._writer.server_body("conformance.json", conformance(self.path, self.plan))
+            self._writer.seal()
+        except EvidenceError as error:
+            self.failed(error)
+            self._writer.close()
+        finally:
+            if self._bar is not None:
+                self._bar.close()
+            if self._openai is not None:
+                self._openai.close()
+
+    def verdict(self) -> int:
+        """Prints what ``analysis check`` says of the folder; the exit code of the run."""
+        done = subprocess.run(
+            [sys.executable, "-m", "analysis", "check", str(self.path)], stdout=sys.stderr, check=False
+        )
+        return self.exit_code if self.exit_code is not None else done.returncode

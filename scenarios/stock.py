@@ -1,0 +1,77 @@
+"""Opening the prompt files a scenario draws from: ours, and its own ones beside them.
+
+The only module of this room that opens files other than the scenario itself. Errors of prompt files become
+ScenarioError here, with the prompt file's path and line, so that one class reaches the caller.
+"""
+
+from pathlib import Path
+
+from prompts.load import (
+    DOMAINS,
+    WARMUP,
+    Prompt,
+    PromptError,
+    file_sha256,
+    load_file,
+    load_stock,
+    refuse_clashes,
+    stock_path,
+)
+from scenarios.plan import Plan, Stock, expand
+from scenarios.schema import Scenario, load_scenario
+from scenarios.strict_toml import Problem, ScenarioError
+
+
+def load_stock_for(scenario: Scenario, source: Path) -> Stock:
+    """The prompts a scenario may draw from; own files are looked up from the folder of ``source``, the scenario file.
+
+    Prompts of an own file join those of ours in the same domain, after them. ``sha256`` covers the files that can
+    change the plan: those of our domains in the mix, the warm-up file where there is warm-up, and every own file.
+    Raises ScenarioError for a file that is missing, wrong or of no use to the mix, and for a clash between files.
+    """
+    try:
+        return _opened(scenario, source)
+    except PromptError as error:
+        problem = Problem(key=None, value=error.value, message=error.message)
+        raise ScenarioError(error.path, problem, line=error.line) from error
+
+
+def plan_from_file(path: Path, *, passes: int = 1) -> Plan:
+    """The plan of a scenario file: load it, open its prompts, expand. Raises ScenarioError."""
+    scenario = load_scenario(path)
+    return expand(scenario, load_stock_for(scenario, path), passes=passes, source=path)
+
+
+def _opened(scenario: Scenario, source: Path) -> Stock:
+    ours = load_stock()
+    by_domain = {domain: ours[domain] for domain in DOMAINS}
+    files = [(stock_path(domain), ours[domain]) for domain in (*DOMAINS, WARMUP)]
+    used = [domain for domain in DOMAINS if domain in scenario.mix.domains]
+    used += [WARMUP] if scenario.warmup.requests else []
+    sha256 = {f"prompts/{domain}.jsonl": file_sha256(stock_path(domain)) for domain in used}
+    for index, written in enumerate(scenario.mix.files):
+        path = source.parent / written
+        own = _own_prompts(scenario, source, index, path)
+        if written in sha256:
+            message = "another prompt file of this mix goes by the same name; rename one, or name it once"
+            raise ScenarioError(source, Problem(key=f"mix.files[{index}]", value=written, message=message))
+        sha256[written] = file_sha256(path)
+        files.append((path, own))
+        for prompt in own:
+            by_domain[prompt.domain] = (*by_domain.get(prompt.domain, ()), prompt)
+    refuse_clashes(files)
+    return Stock(by_domain=by_domain, warmup=ours[WARMUP], sha256=sha256)
+
+
+def _own_prompts(scenario: Scenario, source: Path, index: int, path: Path) -> tuple[Prompt, ...]:
+    key, written = f"mix.files[{index}]", scenario.mix.files[index]
+    if not path.is_file():
+        message = f"there is no file {path}; name it as seen from the scenario file's folder"
+        raise ScenarioError(source, Problem(key=key, value=written, message=message))
+    own = load_file(path)
+    domains = sorted({prompt.domain for prompt in own})
+    if not set(domains) & set(scenario.mix.domains):
+        message = f"holds prompts of {', '.join(domains)}, and mix.domains asks for none of these"
+        message += f'; add {domains[0]} = "all" there, or take the file out'
+        raise ScenarioError(source, Problem(key=key, value=written, message=message))
+    return own

@@ -1,0 +1,77 @@
+"""``python -m study``: what drives scenarios and studies.
+
+Exit codes: 0 good, 1 the evidence says no, 2 usage or unreadable input, 3 evidence could not be written. With
+``--json`` one object and nothing else goes to standard output, for a refused file too; messages go to standard error.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from scenarios.stock import plan_from_file
+from scenarios.strict_toml import ScenarioError
+from study.check import ASSUMED_TOK_PER_S, report_of_error, report_on, table_of
+from study.demo import demo
+
+GOOD, EVIDENCE_SAYS_NO, USAGE, NOT_WRITTEN = 0, 1, 2, 3
+
+
+def parser() -> argparse.ArgumentParser:
+    """One sub-command a verb; each sets ``command``, a function from the parsed arguments to an exit code."""
+    root = argparse.ArgumentParser(prog="python -m study", description="Check and run scenarios and studies.")
+    verbs = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    check = verbs.add_parser("check", help="validate a scenario file and say what it would do; nothing is sent")
+    check.add_argument("file", metavar="FILE", type=Path, help="a scenario, for example scenarios/smoke.toml")
+    check.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    check.add_argument(
+        "--assume-tok-per-s",
+        metavar="RATE",
+        type=_rate,
+        default=ASSUMED_TOK_PER_S,
+        help="decode rate the estimate of the duration assumes (default: %(default)g)",
+    )
+    check.set_defaults(command=check_command)
+
+    shown = verbs.add_parser("demo", help="measure three arms of the embedded engine, one launch each, and compare")
+    shown.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the folders land")
+    shown.set_defaults(command=lambda args: demo(args.run_dir))
+    return root
+
+
+def check_command(args: argparse.Namespace) -> int:
+    """Exit 0 with the plan's size, order, digest and estimate; exit 2 with every problem of a file that is refused."""
+    try:
+        plan = plan_from_file(args.file)
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        if args.json:
+            print(json.dumps(report_of_error(error, args.file)))
+        return USAGE
+    report = report_on(plan, args.file, args.assume_tok_per_s)
+    print(json.dumps(report) if args.json else table_of(report))
+    return GOOD
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse and run one command; returns its exit code (argparse itself exits with 2 on bad usage)."""
+    args = parser().parse_args(argv)
+    code: int = args.command(args)
+    return code
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate above 0; give tokens per second, for example 20")
+    return rate
+
+
+if __name__ == "__main__":
+    sys.exit(main())

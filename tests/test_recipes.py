@@ -1,0 +1,154 @@
+"""The arms: strict recipes that differ from their baseline in what they name, and in nothing else."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.embedded import SettingError, fill, settings
+from infra.models import FILES
+from infra.recipes import ARMS, Arm, ArmError, arm_names, differences, load_arm
+
+STOCK = (
+    *("cpu-f32", "cpu-f32-badpair", "cpu-f32-draft", "cpu-f32-kvq8", "cpu-f32-ngram"),
+    *("cpu-q4", "cpu-q4-selfdraft"),
+)
+
+
+def test_the_stock_arms_are_these() -> None:
+    assert arm_names() == STOCK
+    assert [name for name in STOCK if load_arm(name).baseline is None] == ["cpu-f32"]
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_speculation_is_asked_for_exactly_where_the_name_says_so(name: str) -> None:
+    asked = any(word in name for word in ("ngram", "draft", "badpair"))
+    assert load_arm(name).speculative is asked
+
+
+def resolved(arm: Arm) -> dict[str, Any]:
+    """Every setting of the engine as it would start, its defaults too; the model's path is the model's name."""
+    import xllamacpp
+
+    arguments: dict[str, Any] = {**arm.model_dump(mode="json")["args"], "model.path": FILES[arm.target]}
+    if arm.draft is not None:
+        arguments["speculative.draft.mparams.path"] = FILES[arm.draft]
+    return settings(fill(xllamacpp.CommonParams(), arguments))
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", [name for name in STOCK if name != "cpu-f32"])
+def test_every_resolved_setting_but_the_varied_ones_equals_the_baselines(name: str) -> None:
+    arm = load_arm(name)
+    assert arm.baseline is not None
+    assert arm.varied is not None
+    as_engine_keys = {"target": "model.path", "draft": "speculative.draft.mparams.path"}
+    difference = differences(resolved(arm), resolved(load_arm(arm.baseline)))
+    assert difference.keys() == {as_engine_keys.get(key, key) for key in arm.varied.keys}
+
+
+@pytest.mark.engine
+def test_the_engine_reads_back_what_the_baseline_writes() -> None:
+    found = resolved(load_arm("cpu-f32"))
+    assert found["cpuparams.n_threads"] == found["cpuparams_batch.n_threads"] == 1
+    assert (found["flash_attn_type"], found["cache_type_k"], found["speculative.types"]) == ("enabled", "f16", ["none"])
+    assert found["hostnames"] == ["127.0.0.1"]
+    assert found["model_alias"] == ["SmolLM2-135M-Instruct"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("n_ctxx", 1, "the engine has no setting 'n_ctxx' here"),
+        ("speculative.nothing.n_max", 1, "the engine has no setting 'nothing' here"),
+        ("__class__", 1, "the engine has no setting"),
+        ("n_ctx", "4096", "is str, the engine wants int"),
+        ("n_ctx", True, "is bool, the engine wants int"),
+        ("cache_type_k", "q9_9", "choose one of: f32, f16, q4_0"),
+        ("speculative.types", ["ngram"], "choose one of: none, draft_simple"),
+    ],
+)
+def test_an_argument_that_the_engine_does_not_have_is_refused_by_key_and_value(key: str, value: Any, said: str) -> None:
+    import xllamacpp
+
+    with pytest.raises(SettingError) as caught:
+        fill(xllamacpp.CommonParams(), {key: value})
+    assert caught.value.key == key
+    assert said in str(caught.value)
+
+
+def test_an_unknown_arm_is_refused_with_the_names_there_are() -> None:
+    for name in ("cpu-f64", "", "../arms/cpu-f32"):
+        with pytest.raises(ArmError) as caught:
+            load_arm(name)
+        assert str(caught.value).endswith(f"Choose one of: {', '.join(STOCK)}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("cpu-f32", "cpu-f32-ngram", "cpu-f32-draft"):
+        (tmp_path / f"{name}.toml").write_text((ARMS / f"{name}.toml").read_text())
+    return tmp_path
+
+
+def changed(folder: Path, old: str, new: str, name: str = "cpu-f32-ngram") -> ArmError:
+    path = folder / f"{name}.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ArmError) as caught:
+        load_arm(name, folder)
+    assert caught.value.path == path
+    return caught.value
+
+
+def test_a_setting_that_differs_by_accident_is_refused_by_key(folder: Path) -> None:
+    error = changed(folder, "n_ctx = 4096", "n_ctx = 2048")
+    assert (error.key, error.value) == ("n_ctx", 2048)
+    assert "differs from cpu-f32 (4096) and is not varied on purpose" in str(error)
+
+
+def test_a_setting_left_out_by_accident_is_refused_by_key(folder: Path) -> None:
+    error = changed(folder, "cache_ram_mib = 0\n", "")
+    assert (error.key, error.value) == ("cache_ram_mib", None)
+
+
+def test_a_varied_key_that_does_not_vary_is_refused(folder: Path) -> None:
+    error = changed(folder, '"speculative.types",', '"speculative.types", "n_ctx",')
+    assert (error.key, error.value) == ("varied.keys", "n_ctx")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ('engine = "llama.cpp embedded"', 'engine = "vllm"', "engine"),
+        ("ready_timeout_s = 60.0", "ready_timeout_s = 0.0", "ready_timeout_s"),
+        ("ready_timeout_s = 60.0", 'ready_timeout_s = "60"', "ready_timeout_s"),
+        ("environment = {}", "environment = { A = 1 }", "environment.A"),
+        ("environment = {}", "enviroment = {}", "environment"),
+        ('target = "smollm2-135m-f32"', 'target = "mine"', "target"),
+        ('name = "cpu-f32-ngram"', 'name = "cpu-f32-n-gram"', "name"),
+        ("[args]", "[args]\nport = 8080", "args.port"),
+        ("[args]", '[args]\n"model.path" = "x.gguf"', "args.model.path"),
+        ('target = "smollm2-135m-f32"', 'target = "smollm2-135m-f32"\ndraft = "smollm2-135m-q4_1"', "draft"),
+        ('baseline = "cpu-f32"\n', "", "varied"),
+        ('baseline = "cpu-f32"', 'baseline = "cpu-f32-ngram"', "baseline"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_by_file_and_key(folder: Path, old: str, new: str, key: str) -> None:
+    assert changed(folder, old, new).key == key
+
+
+def test_a_draft_type_without_a_draft_is_refused(folder: Path) -> None:
+    assert changed(folder, 'draft = "smollm2-135m-q4_1"\n', "", "cpu-f32-draft").key == "draft"
+
+
+def test_toml_that_cannot_be_read_is_refused_by_file(folder: Path) -> None:
+    assert "Mend the TOML" in str(changed(folder, "[args]", "[args"))
+
+
+def test_a_baseline_that_is_not_there_is_named(folder: Path) -> None:
+    (folder / "cpu-f32.toml").unlink()
+    with pytest.raises(ArmError, match="arm = 'cpu-f32'"):
+        load_arm("cpu-f32-ngram", folder)
