@@ -170,6 +170,8 @@ def _shown_options(options: Options) -> dict[str, Json]:
         "model": options.model,
         "metrics_urls": list(options.metrics_urls),
         "transport": options.transport,
+        "passes": options.passes,
+        "seed": options.seed,
         "extra_body": options.extra_body,
         "headers": sorted(options.headers),
     }

@@ -30,6 +30,8 @@ class Options:
     extra_body: dict[str, Any]
     headers: dict[str, str]
     note: str | None
+    passes: int
+    seed: int | None
 
 
 def add_options(parser: LocustArgumentParser) -> None:
@@ -57,6 +59,8 @@ def add_options(parser: LocustArgumentParser) -> None:
         is_secret=True,
         help="header added to every request; repeatable; never written into the evidence",
     )
+    group.add_argument("--passes", default=1, type=int, metavar="N", help="passes over the mix, after one warm-up")
+    group.add_argument("--seed", default="", metavar="N", help="order of the prompts, in place of the scenario's seed")
     group.add_argument("--note", default="", metavar="TEXT", help="a note kept in the manifest")
 
 
@@ -106,6 +110,16 @@ def _extra_body(text: str) -> dict[str, Any]:
     return value
 
 
+def _whole_number(option: str, value: object, least: int) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise UsageError(f"{option} {value!r} is not a whole number of at least {least}")
+    return number
+
+
 def read_options(parsed: Namespace, host: str | None) -> Options:
     """Options from Locust's parsed command line (or the web UI's fields, which arrive in the same namespace).
 
@@ -132,4 +146,6 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
         extra_body=_extra_body(parsed.extra_body),
         headers=_headers(_as_list(parsed.header)),
         note=parsed.note or None,
+        passes=_whole_number("--passes", parsed.passes, 1),
+        seed=_whole_number("--seed", parsed.seed, 0) if parsed.seed != "" else None,
     )

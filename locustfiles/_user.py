@@ -81,7 +81,8 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
     assert environment.parsed_options is not None
     try:
         options: Options = read_options(environment.parsed_options, environment.host)
-        _sessions[id(environment)] = Session(options, plan_from_file(options.scenario))
+        plan = plan_from_file(options.scenario, passes=options.passes, seed=options.seed)
+        _sessions[id(environment)] = Session(options, plan)
     except (UsageError, ScenarioError) as error:
         print(error, file=sys.stderr)
         sys.exit(USAGE)

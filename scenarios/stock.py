@@ -36,9 +36,14 @@ def load_stock_for(scenario: Scenario, source: Path) -> Stock:
         raise ScenarioError(error.path, problem, line=error.line) from error
 
 
-def plan_from_file(path: Path, *, passes: int = 1) -> Plan:
-    """The plan of a scenario file: load it, open its prompts, expand. Raises ScenarioError."""
+def plan_from_file(path: Path, *, passes: int = 1, seed: int | None = None) -> Plan:
+    """The plan of a scenario file: load it, open its prompts, expand. Raises ScenarioError.
+
+    ``seed`` stands in for the file's own: the paired launches of a study each have their order, the same in every arm.
+    """
     scenario = load_scenario(path)
+    if seed is not None:
+        scenario = Scenario.model_validate({**scenario.model_dump(), "seed": seed})
     return expand(scenario, load_stock_for(scenario, path), passes=passes, source=path)
 
 

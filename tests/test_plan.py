@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from prompts.load import Prompt
 from scenarios.plan import Plan, PlannedRequest, Stock, deal, expand, plan_digest, scenario_sha256
 from scenarios.schema import Scenario
+from scenarios.stock import plan_from_file
 from scenarios.strict_toml import ScenarioError
 
 
@@ -288,3 +290,11 @@ def test_the_scenario_digest_tells_the_order_of_domains_apart() -> None:
     one, other = scenario({"code": 1, "prose": 1}), scenario({"prose": 1, "code": 1})
     assert scenario_sha256(one) != scenario_sha256(other)
     assert scenario_sha256(one) == scenario_sha256(scenario({"code": 1, "prose": 1}))
+
+
+def test_another_seed_changes_the_order_of_a_file_and_nothing_else():
+    file = Path(__file__).parents[1] / "scenarios" / "smoke.toml"
+    own, other = plan_from_file(file), plan_from_file(file, seed=4242)
+    assert [r.prompt_id for r in own.measured] != [r.prompt_id for r in other.measured]
+    assert {r.prompt_id for r in own.measured} == {r.prompt_id for r in other.measured}
+    assert other.scenario.seed == 4242
