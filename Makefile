@@ -31,6 +31,7 @@ format: $(VENV)/.dev-done
 
 lint: $(VENV)/.dev-done
 	$(BIN)/ruff check .
+	$(BIN)/python -m infra.grafana_dashboards --check
 
 types: $(VENV)/.dev-done
 	$(BIN)/mypy

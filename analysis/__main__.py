@@ -13,11 +13,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis import check_view, inventory, outputs, outputs_view, side_by_side, summary_view
-from analysis.loading import LoadedRun, load_run
-from analysis.summary import scope, summarise
-from analysis.verdict import by_scope, overall
+from analysis import (
+    audit,
+    check_view,
+    compare,
+    inventory,
+    outputs_command,
+    side_by_side,
+    study_check_view,
+    summary_view,
+)
+from analysis.errors import AnalysisError
+from analysis.loading import load_run
+from analysis.summary import summarise
+from analysis.verdict import overall
 from evidence.errors import EvidenceError
+from evidence.layout import folder_kind
 from evidence.recover import recover
 
 GOOD, NO, USAGE = 0, 1, 2
@@ -30,9 +41,11 @@ class UsageError(Exception):
 
 def check(options: argparse.Namespace) -> Answered:
     """The verdict with each reason and remedy, and what client and server counted alike."""
+    if folder_kind(options.run) == "study":
+        return study_check_view.command(options)
     run = load_run(options.run)
     report = check_view.as_json(run)
-    return (NO if overall(run.reasons) == "INVALID" else GOOD), report, check_view.lines(run)
+    return (NO if overall(run.reasons) == "INVALID" else GOOD), report, check_view.lines(run, brief=options.brief)
 
 
 def summary(options: argparse.Namespace) -> Answered:
@@ -44,45 +57,6 @@ def summary(options: argparse.Namespace) -> Answered:
         return GOOD, found[0], summary_view.one_run(found[0])
     report = {"runs": found, "ratios": side_by_side.ratios(found), "ratio": side_by_side.RATIO_LABEL}
     return GOOD, report, side_by_side.lines(found)
-
-
-def answers(options: argparse.Namespace) -> Answered:
-    """The outputs of one run judged, or those of two runs compared."""
-    if len(options.run) > 2:
-        raise UsageError(f"outputs takes one run or two, not {len(options.run)}")
-    runs = [load_run(path) for path in options.run]
-    first = runs[0]
-    if len(runs) == 1:
-        found = outputs.judge_answers([row.request for row in first.rows], first.plan)
-        domains = outputs.by_domain(found)
-        report = {
-            "run_id": first.manifest.run_id,
-            "verdict": by_scope(first.reasons)["outputs"],
-            "scope": scope(first),
-            "domains": outputs.as_json(domains),
-            "answers": outputs.as_json(found),
-        }
-        return GOOD, report, [*_headed(first), "", *outputs_view.judged(found, domains)]
-    second = runs[1]
-    pairs = outputs.compare(
-        [row.request for row in first.rows], first.plan, [row.request for row in second.rows], second.plan
-    )
-    names = (first.manifest.run_id, second.manifest.run_id)
-    pair_report: dict[str, Any] = {
-        "base": names[0],
-        "against": names[1],
-        "verdicts": [by_scope(run.reasons)["outputs"] for run in runs],
-        "scopes": [scope(run) for run in runs],
-        "outputs_compared": sum(pair.equal is not None for pair in pairs),
-        "outputs_equal": sum(pair.equal is True for pair in pairs),
-        "prompts": outputs.as_json(pairs),
-    }
-    return GOOD, pair_report, [*_headed(first), *_headed(second), "", *outputs_view.compared(pairs)]
-
-
-def _headed(run: LoadedRun) -> list[str]:
-    said = f"{run.manifest.run_id}  outputs {by_scope(run.reasons)['outputs']}"
-    return [said, *summary_view.scope_lines(scope(run))]
 
 
 def list_folders(options: argparse.Namespace) -> Answered:
@@ -104,17 +78,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code, report, lines = options.command(options)
     except UsageError as error:
-        print(f"analysis: {error}", file=sys.stderr)
-        return USAGE
-    except EvidenceError as error:
-        print(f"analysis: {error}", file=sys.stderr)
-        return error.exit_code
+        return _refused(error, USAGE, options.json)
+    except (AnalysisError, EvidenceError) as error:
+        return _refused(error, error.exit_code, options.json)
     shown = json.dumps(report, ensure_ascii=False, allow_nan=False, indent=2) if options.json else "\n".join(lines)
     try:
         print(shown, flush=True)
     except BrokenPipeError:  # the reader (head, say) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return int(code)
+
+
+def _refused(error: Exception, code: int, as_json: bool) -> int:
+    print(f"analysis: {error}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": str(error), "exit_code": code}))
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -129,12 +108,17 @@ def _parser() -> argparse.ArgumentParser:
 
     one = add("check", check, "the verdict with each reason and remedy; exit code 1 when INVALID")
     one.add_argument("run", type=Path, metavar="RUN")
+    one.add_argument("--brief", action="store_true", help="the verdict and its reasons alone")
     several = add("summary", summary, "one run in numbers, or several side by side")
     several.add_argument("run", type=Path, nargs="+", metavar="RUN")
-    texts = add("outputs", answers, "the answers of one run judged, or those of two runs compared")
-    texts.add_argument("run", type=Path, nargs="+", metavar="RUN")
+    texts = add("outputs", outputs_command.command, "answers judged, of two runs compared, or of a study arm by arm")
+    outputs_command.add_arguments(texts)
+    paired = add("compare", compare.command, "a study's arms against its baseline, or runs paired in the order given")
+    compare.add_arguments(paired)
     found = add("list", list_folders, "what is there, with verdicts")
     found.add_argument("dir", type=Path, nargs="?", default=Path("runs"), metavar="DIR")
+    saved = add("audit", audit.command, "the case study's saved files: its tables rebuilt, and what they can't show")
+    audit.add_arguments(saved)
     killed = add("recover", close, "close a killed run's folder as what it is")
     killed.add_argument("run", type=Path, metavar="RUN")
     return parser

@@ -39,8 +39,8 @@ def as_json(run: LoadedRun) -> dict[str, Any]:
     }
 
 
-def lines(run: LoadedRun) -> list[str]:
-    """The printed verdict."""
+def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
+    """The printed verdict; ``brief`` leaves out what agrees."""
     name, verdict = identity.arm_name(run.manifest) or "no label", overall(run.reasons)
     scopes = ", ".join(f"{scope} {said}" for scope, said in by_scope(run.reasons).items())
     found = [f"{run.manifest.run_id}  {name}  {verdict}", *wrapped(scopes, lead="  "), ""]
@@ -49,12 +49,18 @@ def lines(run: LoadedRun) -> list[str]:
         found += [*wrapped(reason["seen"], lead="  seen:   "), *wrapped(reason["remedy"], lead="  remedy: "), ""]
     if not run.reasons:
         found += ["Nothing limits what this run can show.", ""]
+    if brief:
+        return [*found[:-1], f"  all checks: python -m analysis check {run.path}", ""]
     found.append("What client and server, and each record by itself, must agree on")
     grouped: dict[tuple[str, str], list[str]] = {}
     for check in run.server.checks:
         grouped.setdefault((check.state, check.seen or check.why or ""), []).append(check.name)
     for (state, words), names in sorted(grouped.items(), key=lambda item: STATES.index(item[0][0])):
         found += wrapped(f"{', '.join(names)}: {words}", lead=f"  {state:<16}")
+    if run.server.notes:
+        found += ["", "Of the server's endpoints"]
+        for note in run.server.notes:
+            found += wrapped(note, lead="  ")
     if run.seal is not None and run.seal.noticed:
         found += ["", "Noticed by the recorder"]
         for notice in run.seal.noticed:

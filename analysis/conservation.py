@@ -1,51 +1,67 @@
-"""What client and server counted of the same thing must agree: tokens made, tokens read, drafts, and time.
+"""What client and server counted of the same thing must agree: tokens made, tokens read, requests, drafts.
 
 The window runs from a scrape at rest to a scrape at rest, so only the requests measured between them count. Server
 counters may be printed rounded; a comparison then holds within that rounding, and says so. Where a request did not
 complete, the server may have made tokens the client never saw: the client's sum is then a lower bound.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from analysis.facts import Finding
 from analysis.request_checks import Check, failed, not_observable
 from evidence.records import Request
-from infra.engines import llamacpp
-from infra.engines.llamacpp_request import count_of
-from infra.engines.readings import Measured, why_none
+from infra.engines.acceptance import Acceptance
+from infra.engines.adapter import Adapter
+from infra.engines.meaning import Counted, Nowhere, growth, known
+from infra.engines.readings import Absent, Measured, Reading, Unmeasured, value_or_none, why_none
 from infra.engines.window import Delta, Window, total
 
 # A request that ended so cannot have made the engine work.
 NEVER_SERVED = frozenset({"connect_refused", "connect_failed", "tls_failed", "http_error", "client_error"})
+MOST_COPIES = 64  # of one server that may have been added by mistake
+COUNT_CHECKS = (
+    "generated tokens",
+    "requests counted",
+    "prompt tokens",
+    "cached prompt tokens",
+    "drafts summed",
+    "accepted by position",
+    "rate within the engine's step time",
+)
 
 
-def window_checks(
-    requests: Sequence[Request], windows: Sequence[Window], no_window: str | None, *, n_unfinished: int
+def count_checks(
+    requests: Sequence[Request],
+    windows: Sequence[Window],
+    adapter: Adapter | None,
+    why: str | None,
+    *,
+    n_unfinished: int,
+    speculative: bool | None,
 ) -> tuple[Check, ...]:
-    """All checks of measured requests against the counters. ``no_window`` says why there is nothing to compare with.
+    """All checks of measured requests against the counters. ``why`` says why there is nothing to compare with.
 
     ``n_unfinished`` requests started and have no line that says how they ended.
     """
-    why = no_window or next((window.why for window in windows if window.why is not None), None)
-    names = ("generated tokens", "prompt tokens", "drafts summed", "accepted by position", "time to first token")
-    if why is not None or not windows:
-        compared = [not_observable(name, why or "no window") for name in names]
-    else:
-        lost = n_lost(requests, n_unfinished)
-        compared = [
-            _tokens(names[0], requests, lost, _generated(windows), lambda r: r.n_completion_tokens),
-            _tokens(names[1], requests, lost, _prompt(windows), lambda r: r.n_prompt_tokens),
-            _drafts(names[2], requests, lost, windows),
-            _positions(names[3], windows),
-            _first_token(names[4], requests, lost, windows),
-        ]
+    why = why or next((window.why for window in windows if window.why is not None), None)
+    if why is not None or not windows or adapter is None:
+        return tuple(not_observable(name, why or "no window") for name in COUNT_CHECKS)
+    lost = n_lost(requests, n_unfinished)
+    meaning = adapter.meaning
+    completed = [request for request in requests if request.outcome == "completed"]
+    cached = [value_or_none(adapter.cold_proof(r.server_fields, r.usage).n_cached) for r in completed]
+    parts = [adapter.request_acceptance(r.server_fields, r.usage, speculative=speculative) for r in completed]
     return (
-        *compared,
-        not_observable("requests counted", "llama.cpp counts no requests"),
-        not_observable("inter-token time", "llama.cpp publishes no latency histogram"),
-        not_observable("requests in flight", "llama.cpp publishes no time-mean of requests in flight"),
-        not_observable("telemetry coverage", "no telemetry of the server's host"),
+        _compared(
+            COUNT_CHECKS[0], [r.n_completion_tokens for r in completed], lost, growth(meaning.generated, windows)
+        ),
+        _requests(COUNT_CHECKS[1], len(completed), lost, adapter.finished(windows)),
+        _compared(COUNT_CHECKS[2], [r.n_prompt_tokens for r in completed], lost, growth(meaning.prompt, windows)),
+        _cached(COUNT_CHECKS[3], completed, cached, lost, growth(meaning.cached, windows)),
+        _drafts(COUNT_CHECKS[4], parts, lost, adapter, windows),
+        _positions(COUNT_CHECKS[5], adapter, windows),
+        _within_window(COUNT_CHECKS[6], adapter, windows, speculative),
     )
 
 
@@ -54,41 +70,31 @@ def n_lost(requests: Sequence[Request], n_unfinished: int) -> int:
     return n_unfinished + sum(r.outcome != "completed" and r.outcome not in NEVER_SERVED for r in requests)
 
 
-def _generated(windows: Sequence[Window]) -> Delta:
-    return total(windows, llamacpp.GENERATED_TOKENS)
-
-
-def _prompt(windows: Sequence[Window]) -> Delta:
-    """The engine counts cached prompt tokens apart."""
-    worked_out, cached = total(windows, llamacpp.PROMPT_TOKENS), total(windows, llamacpp.PROMPT_CACHED)
-    if not isinstance(worked_out.reading, Measured) or not isinstance(cached.reading, Measured):
-        return worked_out if not isinstance(worked_out.reading, Measured) else cached
-    return Delta(
-        reading=Measured(worked_out.reading.value + cached.reading.value),
-        uncertainty=worked_out.uncertainty + cached.uncertainty,
-    )
-
-
-def _tokens(
-    name: str, requests: Sequence[Request], lost: int, server: Delta, count: Callable[[Request], int | None]
-) -> Check:
+def _compared(name: str, counts: Sequence[float | None], lost: int, server: Delta, *, blame: bool = True) -> Check:
+    """Client's sum against the server's growth. ``blame``: a difference condemns the run, not this check alone."""
     if not isinstance(server.reading, Measured):
         return not_observable(name, why_none(server.reading) or "")
-    completed = [request for request in requests if request.outcome == "completed"]
-    uncounted = sum(count(request) is None for request in completed)
-    client = sum(count(request) or 0 for request in completed)
+    uncounted = sum(count is None for count in counts)
+    client = sum(count or 0 for count in counts)
     theirs, within = server.reading.value, server.uncertainty
     rounded = f" (within {within:g}: the counter is printed rounded)" if within else ""
-    seen = f"client {client}, server {theirs:g}{rounded}"
+    seen = f"client {client:g}, server {theirs:g}{rounded}{_copies(client, theirs)}"
     if client - theirs > within:
-        return _blamed(name, seen, "counts_differ")
+        return _blamed(name, seen, "counts_differ") if blame else failed(name, seen, "acceptance")
     if lost or uncounted:
         return not_observable(
             name, f"{lost + uncounted} requests did not complete or carry no count; {seen}, the client's a lower bound"
         )
     if theirs - client > within:
-        return _blamed(name, seen, "foreign_traffic")
+        return _blamed(name, seen, "foreign_traffic") if blame else failed(name, seen, "acceptance")
     return Check(name=name, state="pass", seen=seen)
+
+
+def _copies(client: float, server: float) -> str:
+    times = server / client if client else 0.0
+    if times < 2 or times > MOST_COPIES or times != int(times):
+        return ""
+    return f", exactly {times:g} times as much: one server added {times:g} times, or every request made twice over"
 
 
 def _blamed(name: str, seen: str, code: str) -> Check:
@@ -100,64 +106,128 @@ def _blamed(name: str, seen: str, code: str) -> Check:
     return Check(name=name, state="fail", seen=seen, finding=finding)
 
 
-def _drafts(name: str, requests: Sequence[Request], lost: int, windows: Sequence[Window]) -> Check:
-    """Sums of the requests' own counts are the counters' growth; verify steps are told per run only."""
-    drafted, accepted = total(windows, llamacpp.DRAFTED), total(windows, llamacpp.ACCEPTED)
-    for delta in (drafted, accepted):
-        if not isinstance(delta.reading, Measured):
-            return not_observable(name, why_none(delta.reading) or "")
+def _requests(name: str, completed: int, lost: int, server: Delta) -> Check:
+    """More requests on the server than this client can have sent are somebody else's."""
+    if not isinstance(server.reading, Measured):
+        return not_observable(name, why_none(server.reading) or "")
+    theirs = server.reading.value
+    seen = f"client {completed} completed{f' and {lost} cut short' if lost else ''}, server {theirs:g}"
+    seen += "" if lost else _copies(completed, theirs)
+    if theirs < completed:
+        return _blamed(name, seen, "counts_differ")
+    if theirs > completed + lost:
+        return _blamed(name, seen, "foreign_traffic")
+    if lost:
+        return not_observable(name, f"{seen}: which of those cut short were counted is not known")
+    return Check(name=name, state="pass", seen=seen)
+
+
+def _cached(name: str, completed: Sequence[Request], cached: Sequence[float | None], lost: int, server: Delta) -> Check:
+    """0 <= cached <= prompt for each request, their sum the server's; the share is always shown."""
+    told = [(r, n) for r, n in zip(completed, cached, strict=True) if n is not None]
+    over = [r.plan_id for r, n in told if r.n_prompt_tokens is not None and n > r.n_prompt_tokens]
+    if over:
+        return failed(name, f"{len(over)} requests report more cached than prompt tokens ({over[0]})", "run")
+    n_prompt = sum(r.n_prompt_tokens or 0 for r, _ in told)
+    share = f", {sum(n for _, n in told) / n_prompt:.1%} of the prompts" if n_prompt else ""
+    if not told:
+        theirs = known(server)
+        also = "" if theirs is None else f" (the server counts {theirs:g})"
+        return not_observable(name, f"no answer says how much of its prompt came from a cache{also}")
+    if isinstance(server.reading, Absent):
+        return Check(name=name, state="pass", seen=f"client {sum(n for _, n in told):g}{share}; {server.reading.why}")
+    check = _compared(name, list(cached), lost, server, blame=False)
+    if check.state == "not observable":
+        return not_observable(name, f"{check.why}{share}")
+    return Check(name=name, state=check.state, seen=check.seen + share, finding=check.finding)
+
+
+def _drafts(name: str, parts: Sequence[Acceptance], lost: int, adapter: Adapter, windows: Sequence[Window]) -> Check:
+    """Sums of the requests' own counts are the counters' growth, for each of the three that both sides tell."""
+    meaning = adapter.meaning
+    pairs = [
+        ("drafted", meaning.drafted, [part.n_drafted for part in parts]),
+        ("accepted", meaning.accepted, [part.n_accepted for part in parts]),
+        ("verify steps", meaning.verify_steps, [part.n_verify_steps for part in parts]),
+    ]
+    if all(isinstance(where, Nowhere) for _, where, _ in pairs):
+        return not_observable(name, "; ".join(where.why for _, where, _ in pairs if isinstance(where, Nowhere)))
     if lost:
         return not_observable(name, f"{lost} requests did not complete: what was drafted for them is not known")
-    served = [request for request in requests if request.outcome == "completed"]
-    timings = [request.server_fields.get("timings") for request in served]
-    silent = sum(count_of(one, "predicted_n") is None for one in timings)
-    if silent or not served:
-        return not_observable(name, f"{silent} of {len(served)} completed requests carry no timings")
-    parts = []
+    seen: list[str] = []
+    whys: list[str] = []
     agree = True
-    for field, delta in (("draft_n", drafted), ("draft_n_accepted", accepted)):
-        ours = sum(count_of(one, field) or 0 for one in timings)
-        theirs = delta.reading.value if isinstance(delta.reading, Measured) else 0.0
-        agree = agree and abs(ours - theirs) <= delta.uncertainty
-        parts.append(f"{field} {ours} in {len(served)} requests, {theirs:g} in the counters")
-    seen = ", ".join(parts)
-    return Check(name=name, state="pass", seen=seen) if agree else failed(name, seen, "acceptance")
+    for word, where, readings in pairs:
+        server = growth(where, windows)
+        theirs, ours = known(server), _sum(readings)
+        if theirs is None or not isinstance(ours, Measured):
+            whys.append(f"{word}: {(why_none(server.reading) if theirs is None else why_none(ours)) or ''}")
+            continue
+        agree = agree and abs(ours.value - theirs) <= server.uncertainty
+        seen.append(f"{word} {ours.value:g} in {len(parts)} requests, {theirs:g} in the counters")
+    if not seen:
+        return not_observable(name, "; ".join(dict.fromkeys(whys)))
+    shown = ", ".join(seen)
+    return Check(name=name, state="pass", seen=shown) if agree else failed(name, shown, "acceptance")
 
 
-def _positions(name: str, windows: Sequence[Window]) -> Check:
+def _sum(readings: Sequence[Reading]) -> Reading:
+    """All of them added, or the reason of the first that is missing."""
+    if not readings:
+        return Unmeasured(why="no request completed")
+    missing = next((one for one in readings if not isinstance(one, Measured)), None)
+    return missing or Measured(sum(value_or_none(one) or 0.0 for one in readings))
+
+
+def _positions(name: str, adapter: Adapter, windows: Sequence[Window]) -> Check:
     """A position is reached only after the one before; all positions together are all that was accepted."""
-    positions = llamacpp.per_position(*windows)
-    accepted, steps = total(windows, llamacpp.ACCEPTED), total(windows, llamacpp.VERIFY_STEPS)
+    meaning = adapter.meaning
+    if not isinstance(meaning.per_position, Counted):
+        return not_observable(name, meaning.per_position.why)
+    positions = by_position(adapter, windows)
     if positions is None:
         return not_observable(name, "no accepted drafts by position")
-    for delta in (accepted, steps):
-        if not isinstance(delta.reading, Measured):
-            return not_observable(name, why_none(delta.reading) or "")
-    n_accepted = accepted.reading.value if isinstance(accepted.reading, Measured) else 0.0
-    n_steps = steps.reading.value if isinstance(steps.reading, Measured) else 0.0
-    seen = f"{'/'.join(f'{n:g}' for n in positions)} by position, {n_accepted:g} accepted in {n_steps:g} verify steps"
+    accepted, steps = growth(meaning.accepted, windows), growth(meaning.verify_steps, windows)
+    n_accepted, n_steps = known(accepted), known(steps)
+    if n_accepted is None:
+        return not_observable(name, why_none(accepted.reading) or "")
+    of = "" if n_steps is None else f" in {n_steps:g} verify steps"
+    seen = f"{'/'.join(f'{n:g}' for n in positions)} by position, {n_accepted:g} accepted{of}"
     falling = all(later <= earlier for earlier, later in pairwise(positions))
     summed = abs(sum(positions) - n_accepted) <= accepted.uncertainty
-    first = positions[0] <= n_steps + steps.uncertainty
+    first = n_steps is None or positions[0] <= n_steps + steps.uncertainty
     return (
         Check(name=name, state="pass", seen=seen) if falling and summed and first else failed(name, seen, "acceptance")
     )
 
 
-def _first_token(name: str, requests: Sequence[Request], lost: int, windows: Sequence[Window]) -> Check:
-    """The client cannot have its first tokens sooner than the server had worked through the prompts."""
-    server = total(windows, llamacpp.PROMPT_SECONDS)
-    if not isinstance(server.reading, Measured):
-        return not_observable(name, why_none(server.reading) or "")
-    completed = [request for request in requests if request.outcome == "completed"]
-    known = [r.first_token_after_s for r in completed if r.first_token_after_s is not None]
-    if lost or len(known) < len(completed) or not known:
-        return not_observable(name, f"{lost + len(completed) - len(known)} requests have no first token to compare")
-    client_s, server_s = sum(known), server.reading.value
-    seen = (
-        f"client's times to first token {client_s:.4f} s, server's prompt work {server_s:.4f} s: "
-        f"{(client_s - server_s) / len(known):.4f} s a request lie between"
+def by_position(adapter: Adapter, windows: Sequence[Window]) -> tuple[float, ...] | None:
+    """Accepted drafts by position in the draft; None where the engine does not tell them apart."""
+    where = adapter.meaning.per_position
+    if isinstance(where, Nowhere):
+        return None
+    (name,) = where.names
+    after = [sample for window in windows for sample in window.after.exposition.find(name)]
+    label = next((key for key in ("position", "token_position") if any(key in s.labels for s in after)), "position")
+    places = {sample.labels.get(label) for sample in after}
+    found = [known(total(windows, name, {label: str(place)}, from_first=True)) for place in range(len(places))]
+    if not found or any(one is None for one in found):
+        return None
+    return tuple(one for one in found if one is not None)
+
+
+def _within_window(name: str, adapter: Adapter, windows: Sequence[Window], speculative: bool | None) -> Check:
+    """A verify step commits at most its draft and one token more, so tokens per step stay below that."""
+    limit = adapter.draft_limit(windows)
+    if not isinstance(limit, Measured):
+        return not_observable(name, limit.why)
+    found = adapter.acceptance(windows, speculative=speculative)
+    per_step = found.length if isinstance(found.length, Measured) else found.tokens_per_target_step
+    if not isinstance(per_step, Measured):
+        return not_observable(name, per_step.why)
+    seen = f"{per_step.value:.4g} tokens a verify step, at most {limit.value + 1:g} are possible"
+    return (
+        Check(name=name, state="pass", seen=seen)
+        if per_step.value <= limit.value + 1
+        else failed(name, seen, "acceptance")
     )
-    if client_s + server.uncertainty < server_s:
-        return failed(name, seen, "latency")
-    return Check(name=name, state="pass", seen=seen)

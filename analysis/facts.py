@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from analysis.lateness import Late
 from infra.engines.readings import State
 
 Scope = Literal["run", "latency", "rate", "acceptance", "outputs"]
@@ -32,7 +33,7 @@ class Floor:
 class Unknown:
     """Something that identifies what was measured and is not on record."""
 
-    what: Literal["container_digest", "model_revision", "version"]
+    what: Literal["container_digest", "launch", "model_revision", "version"]
     seen: str
 
 
@@ -64,6 +65,7 @@ class RunFacts:
     cold_seen: str = ""
     speculative: bool = False  # the arm says that the engine speculates
     speculation_refuted: str | None = None  # what shows that it does not
+    arm_contradicted: str | None = None  # what the server says of itself that its arm excludes
     synthetic_acceptance: str | None = None  # the setting that forces acceptance
     acceptance_state: State = "absent"
     acceptance_why: str | None = None
@@ -72,4 +74,7 @@ class RunFacts:
     own_server: bool = True  # launched by this project, not run by someone else
     floors: Sequence[Floor] = ()
     unknown: Sequence[Unknown] = ()
-    clock_steps: Sequence[tuple[float, float]] = ()  # (step, duration) in seconds, of requests with kernel stamps
+    late_for_latency: Late | None = None  # the client's own lateness where it may have moved stamps
+    late_for_rate: Late | None = None
+    n_sent_again: int = 0  # measured requests sent a second time, their kept connection having broken unread
+    clock_steps: Sequence[float] = ()  # change of (wall - monotonic) over each measured request, seconds

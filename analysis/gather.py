@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analysis import identity
 from analysis.facts import Finding, Floor, RunFacts, Scope
+from analysis.lateness import lateness
 from analysis.measures import Row, first_chunk_unknown
 from analysis.quantiles import distribution
 from analysis.server import ServerSide
@@ -53,6 +54,7 @@ def gather(
     started = {(one.worker, one.sequence): one.plan_id for one in run.started}
     started |= {(row.request.worker, row.request.sequence): row.request.plan_id for row in rows}
     not_closed = window_not_closed(run.scrapes)
+    late_for_latency, late_for_rate = lateness(rows, run.health)
     return RunFacts(
         sealed=run.seal is not None,
         recovered=run.seal is not None and run.seal.recovered,
@@ -75,6 +77,7 @@ def gather(
         cold_seen=server.cold_why,
         speculative=identity.speculative(manifest, launch) is True,
         speculation_refuted=identity.speculation_refuted(manifest, launch),
+        arm_contradicted=identity.arm_contradicted(manifest, launch),
         synthetic_acceptance=identity.synthetic_acceptance(manifest, launch),
         acceptance_state=server.acceptance.state,
         acceptance_why=server.acceptance.why,
@@ -83,11 +86,12 @@ def gather(
         own_server=identity.own_server(manifest),
         floors=tuple(_floors(manifest.calibration, completed)),
         unknown=tuple(identity.unknown_parts(manifest, launch)),
-        clock_steps=tuple(
-            (row.request.clock_step_s, row.request.end_after_s or 0.0)
-            for row in measured
-            if row.request.stamp_source == "kernel" and row.request.clock_step_s is not None
+        late_for_latency=late_for_latency,
+        late_for_rate=late_for_rate,
+        n_sent_again=sum(
+            row.request.connection is not None and row.request.connection.sent_before_s is not None for row in measured
         ),
+        clock_steps=tuple(row.request.clock_step_s for row in measured if row.request.clock_step_s is not None),
     )
 
 

@@ -56,8 +56,25 @@ def speculation_refuted(manifest: Manifest, launch: Launch | None) -> str | None
     return None
 
 
+def arm_contradicted(manifest: Manifest, launch: Launch | None) -> str | None:
+    """What the server says of itself that its recipe excludes; None when they agree or one of them does not say."""
+    kinds = _kinds(arguments(manifest, launch)) if manifest.arm is not None else None
+    if kinds is None or manifest.server.get("speculative") is not True:
+        return None
+    asked = sorted(kind for kind in kinds if kind != "none")
+    mode = manifest.server.get("speculative_mode")
+    if not asked:
+        return f"the recipe asks for no speculation, and the server says that it speculates ({mode or 'mode not said'})"
+    if isinstance(mode, str) and not set(mode.split(",")) & set(asked):
+        return f"the recipe asks for {', '.join(asked)}, and the server says {mode}"
+    return None
+
+
 def synthetic_acceptance(manifest: Manifest, launch: Launch | None) -> str | None:
     """The setting that forces acceptance, as ``name = value``; None when there is none."""
+    proof = launch.speculation_proof if launch is not None else None
+    if isinstance(proof, Mapping) and proof.get("synthetic"):
+        return str(proof["synthetic"])
     args = arguments(manifest, launch)
     for name in SYNTHETIC:
         value = _argument(args, name)
@@ -101,6 +118,9 @@ def unknown_parts(manifest: Manifest, launch: Launch | None) -> Iterator[Unknown
         because = why("model.revision", "revision", "model")
         seen = f"neither the model's revision nor its file's hash is known{because}"
         yield Unknown(what="model_revision", seen=seen)
+    if own_server(manifest) and launch is None and ("launch" in reasons or manifest.launch_id is not None):
+        seen = f"a recipe is named, and no launch folder shows that it was this server{why('launch')}"
+        yield Unknown(what="launch", seen=seen)
     if not own_server(manifest) and not _first(manifest.server, "container_digest", "image_digest"):
         because = why("container_digest", "server.container_digest")
         seen = f"the server is run by someone else and its container digest is not known{because}"

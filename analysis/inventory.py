@@ -7,6 +7,7 @@ from pathlib import Path
 
 from analysis import identity
 from analysis.loading import LoadedRun, load_run
+from analysis.study_check_view import entry_fields
 from analysis.tables import Notes, table
 from analysis.verdict import overall
 from evidence.errors import EvidenceError
@@ -82,6 +83,8 @@ def _entry(info: FolderInfo) -> Entry:
     try:
         if info.kind == "run":
             return _run(entry, load_run(info.path))
+        if info.kind == "study":
+            return replace(entry, **entry_fields(info.path))
         if info.kind == "launch":
             launch = open_launch(info.path).launch
             return replace(

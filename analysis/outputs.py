@@ -4,6 +4,7 @@ Only whole answers are judged: one that was cut by ``max_tokens`` (finish reason
 right nor wrong. How many of how many were judged is always said.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from analysis.task_checks import Judgement, judge
 from evidence.records import Json, Request
 
 PARTS = {"output_text": "visible text", "reasoning_text": "reasoning", "tool_calls_text": "tool calls"}
+Known = dict[tuple[str, str], Judgement]  # by the check, and the answer with its finish reason
 SAME_REQUEST = ("endpoint", "messages", "prompt", "max_tokens", "temperature", "seed", "ignore_eos")
 
 
@@ -63,10 +65,15 @@ class Pair:
     finish_reason: tuple[str | None, str | None]
 
 
-def judge_answers(requests: Iterable[Request], plan: Mapping[str, Mapping[str, Json]]) -> tuple[Answer, ...]:
-    """Judge each measured request by the check of its plan line; equal answers to one check are judged once."""
-    known: dict[tuple[str, str], Judgement] = {}
-    return tuple(_answer(request, plan, known) for request in requests if request.phase == "measured")
+def judge_answers(
+    requests: Iterable[Request], plan: Mapping[str, Mapping[str, Json]], known: Known | None = None
+) -> tuple[Answer, ...]:
+    """Judge each measured request by the check of its plan line; equal answers to one check are judged once.
+
+    ``known`` is filled and can be handed on, so that several runs judge an answer once among them.
+    """
+    seen: Known = {} if known is None else known
+    return tuple(_answer(request, plan, seen) for request in requests if request.phase == "measured")
 
 
 def by_domain(answers: Sequence[Answer]) -> tuple[DomainOutputs, ...]:
@@ -104,14 +111,12 @@ def as_json(rows: Sequence[Answer | DomainOutputs | Pair]) -> list[dict[str, Any
     return [asdict(row) for row in rows]
 
 
-def _answer(
-    request: Request, plan: Mapping[str, Mapping[str, Json]], known: dict[tuple[str, str], Judgement]
-) -> Answer:
+def _answer(request: Request, plan: Mapping[str, Mapping[str, Json]], known: Known) -> Answer:
     check = plan.get(request.plan_id, {}).get("check")
     if request.outcome != "completed":
         judgement = Judgement(state="not judged", why=f"failed: {request.outcome}")
     else:
-        key = (request.prompt_id, f"{request.finish_reason} {request.output_sha256}")
+        key = (json.dumps(check, sort_keys=True), f"{request.finish_reason} {request.output_sha256}")
         if key not in known:
             known[key] = _judgement(check, request)
         judgement = known[key]

@@ -1,6 +1,7 @@
 """Judged and compared answers as text. Reads what ``analysis.outputs`` made."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from analysis.outputs import Answer, DomainOutputs, Pair
 from analysis.tables import Notes, table
@@ -28,15 +29,20 @@ def judged(answers: Sequence[Answer], domains: Sequence[DomainOutputs]) -> list[
     return [*shown, "", *_domains(domains), "", *notes.lines()]
 
 
-def compared(pairs: Sequence[Pair]) -> list[str]:
-    """Each pair with where it parts, then how many of how many are identical."""
+def compared(pairs: Sequence[Pair], tokens: Sequence[tuple[int, int] | None] = ()) -> list[str]:
+    """Each pair with where it parts, then how many of how many are identical.
+
+    ``tokens`` are the first tokens that differ (first, last; from 1), one for each pair where they are known.
+    """
     notes = Notes()
     rows = []
-    for pair in pairs:
+    for pair, token in zip_longest(pairs, tokens):
         if pair.equal is None:
             verdict = f"not compared{notes.mark(pair.why)}"
         else:
             verdict = "identical" if pair.equal else f"{pair.part} differs at character {pair.first_divergence_char}"
+            if token is not None:
+                verdict += f", token {token[0]}" if token[0] == token[1] else f", tokens {token[0]}-{token[1]}"
         sides = (pair.n_chars, pair.n_completion_tokens, pair.finish_reason)
         cells = [
             " / ".join(notes.dash(pair.why) if value is None else str(value) for value in values) for values in sides

@@ -1,60 +1,82 @@
-"""The server's side of a run: the window between its scrapes, acceptance, proof of a cold cache, and what agrees.
+"""The server's side of a run: the windows between its scrapes, acceptance, proof of a cold cache, and what agrees."""
 
-Windows are judged on the raw scrapes of each metrics URL by itself; several URLs are several servers that share the
-load, and their counts are added. One URL behind which several processes answer has no window.
-"""
-
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from analysis.conservation import n_lost, window_checks
+from analysis.conservation import count_checks, n_lost
 from analysis.facts import Finding
-from analysis.quantiles import distribution
+from analysis.latency_checks import latency_checks
+from analysis.prometheus_windows import agree
 from analysis.request_checks import Check, not_observable, request_checks
+from analysis.step_checks import step_check
+from analysis.windows import Windows, at_rest, broken_findings, open_windows, read_all
 from evidence.reading import Run
 from evidence.records import Request, Scrape
-from infra.engines import llamacpp
 from infra.engines.acceptance import Acceptance, nowhere
-from infra.engines.llamacpp_request import cold_proof, count_of, pooled_acceptance
-from infra.engines.readings import Unmeasured
-from infra.engines.window import BrokenCode, Snapshot, Window
-from infra.wire.exposition import ExpositionError
+from infra.engines.adapter import Adapter, adapter_for
+from infra.engines.fields import ColdProof, cached_by_usage, cold_by
+from infra.engines.readings import Absent, Measured, Unmeasured
+from infra.engines.window import Window
 
 ALL = "all"
-EQUAL_SCRAPES = 3
+DONE = ("reset", "per request", "not asked")  # states of a reset's reply that leave the cache cold, or were not to
+ColdPer = Literal["cell", "request"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSide:
-    """``windows`` is one a metrics URL, () with the reason in ``no_window``. ``completed`` are the measured ones."""
+    """``windows`` is one a server, () with the reason in ``no_window``. ``completed`` are the measured ones."""
 
+    adapter: Adapter | None
     windows: tuple[Window, ...]
+    opened: Windows
     no_window: str | None
     metrics_missing: str | None  # why no counters could be read at all
     speculative: bool | None
     completed: tuple[Request, ...]
+    n_lost: int  # requests that may have made the server work without a count of it here
     acceptance: Acceptance  # of the run
     cold_proven: bool
     cold_why: str
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()  # servers added, left out or taken once; mixtures
 
 
 def server_side(run: Run, *, speculative: bool | None) -> ServerSide:
     """From a run as read. ``speculative``: whether the engine was resolved to speculate (None: nobody says)."""
     measured_ids = {str(line["plan_id"]) for line in run.plan if line.get("phase") == "measured"}
     ended = {(request.worker, request.sequence) for request in run.requests}
+    version, cache = run.manifest.server.get("version"), _part(run.manifest.scenario, "cache")
     return judge_server(
         requests=[request for request in run.requests if request.phase == "measured"],
         scrapes=run.scrapes,
         plan={str(line["plan_id"]): line for line in run.plan},
-        adapter=run.manifest.adapter,
+        adapter=run.manifest.adapter or _text(run.manifest.server.get("engine")),
+        version=_text(version),
         speculative=speculative,
+        cold_per="cell" if _part(cache, "per") == "cell" else "request",
+        resets=resets_of(run.server.get("resets.json")),
+        telemetry_unix_s=[sample.at_unix_s for sample in run.gpu if sample.gpus],
+        more_checks=agree(run.windows, run.scrapes),
         n_unfinished=sum(
             one.plan_id in measured_ids and (one.worker, one.sequence) not in ended for one in run.started
         ),
     )
+
+
+def resets_of(path: Path | None) -> tuple[tuple[str, str], ...] | None:
+    """The (state, why) of every reset on record in ``server/resets.json``; None where there is no such file."""
+    if path is None:
+        return None
+    try:
+        replies = json.loads(path.read_bytes())["replies"]
+        return tuple((str(reply["state"]), str(reply["why"])) for reply in replies)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return (("unreadable", f"{path.name}: {error}"),)
 
 
 def judge_server(
@@ -64,184 +86,155 @@ def judge_server(
     plan: Mapping[str, Mapping[str, Any]],
     adapter: str | None,
     speculative: bool | None,
+    version: str | None = None,
+    cold_per: ColdPer = "request",
     n_unfinished: int = 0,
+    resets: Sequence[tuple[str, str]] | None = None,
+    telemetry_unix_s: Sequence[float] | None = None,
+    more_checks: Sequence[Check] = (),
 ) -> ServerSide:
-    """The same on plain records: measured requests, all scrapes in the order taken, the plan by plan id."""
+    """The same on plain records: measured requests, all scrapes in the order taken, the plan by plan id.
+
+    ``resets`` are the (state, why) of each reset's reply, None where none is on record; ``telemetry_unix_s`` the
+    instants of the samples of the server's host, where there are any.
+    """
     completed = tuple(request for request in requests if request.outcome == "completed")
-    windows, no_window = open_windows(scrapes, adapter)
-    by_timings = pooled_acceptance([r.server_fields for r in completed], speculative=speculative)
-    if no_window is None:
-        n_requests = None if n_lost(requests, n_unfinished) else len(completed)
-        acceptance = llamacpp.acceptance(*windows, speculative=speculative, n_requests=n_requests)
-    elif by_timings.source is not None or not completed:
-        acceptance = by_timings
-    else:
-        acceptance = nowhere(Unmeasured(why=f"no counters ({no_window}), and {by_timings.why}"))
-    cold_proven, cold_why = _cold(completed)
+    reader = adapter_for(adapter, version)
+    reads = read_all(scrapes, reader, adapter)
+    opened = open_windows(reads, reader)
+    windows = opened.all()
+    lost = n_lost(requests, n_unfinished)
     checks = (
-        _at_rest(scrapes, adapter),
-        *window_checks(requests, windows, no_window, n_unfinished=n_unfinished),
+        at_rest(reads, reader),
+        *count_checks(requests, windows, reader, opened.why, n_unfinished=n_unfinished, speculative=speculative),
+        *latency_checks(requests, reads, windows, reader, opened.why, n_unfinished=n_unfinished),
+        step_check(completed, reader, speculative=speculative),
         *request_checks(requests, plan),
+        _coverage(requests, telemetry_unix_s),
+        *more_checks,
     )
+    acceptance = _acceptance(completed, windows, reader, opened.why, speculative, None if lost else len(completed))
+    cold_proven, cold_why = _cold(completed, reader, cold_per)
+    undone = next((f"{state}: {why}" for state, why in resets or () if state not in DONE), None)
+    if undone is not None:
+        cold_proven, cold_why = False, f"the reset was not done ({undone})"
+    inactive = _inactive(acceptance, windows, speculative)
     return ServerSide(
+        adapter=reader,
         windows=windows,
-        no_window=no_window,
-        metrics_missing=no_window,
+        opened=opened,
+        no_window=opened.why,
+        metrics_missing=opened.why,
         speculative=speculative,
         completed=completed,
+        n_lost=lost,
         acceptance=acceptance,
         cold_proven=cold_proven,
         cold_why=cold_why,
         checks=checks,
-        findings=(*_broken(windows), *(check.finding for check in checks if check.finding is not None)),
+        findings=(
+            *broken_findings(windows),
+            *inactive,
+            *(check.finding for check in checks if check.finding is not None),
+        ),
+        notes=opened.notes,
     )
 
 
-def open_windows(scrapes: Sequence[Scrape], adapter: str | None) -> tuple[tuple[Window, ...], str | None]:
-    """A window for each metrics URL, or () and why its counters cannot be read; a broken window is one and says so."""
-    urls = list(dict.fromkeys(scrape.url for scrape in scrapes))
-    if not urls:
-        return (), "nothing was scraped"
-    if adapter != llamacpp.ENGINE:
-        why = next((s.error for s in scrapes if s.role == "before" and s.error), None)
-        return (), why or f"no reader of the series of {adapter or 'this server'}"
-    windows: list[Window] = []
-    for url in urls:
-        found = _window([scrape for scrape in scrapes if scrape.url == url])
-        if isinstance(found, str):
-            return (), f"{url}: {found}"
-        stamp = found.before.identity
-        if stamp is None or stamp not in [window.before.identity for window in windows]:
-            windows.append(found)  # a second address of one process would count everything twice
-    return tuple(windows), None
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
-def _window(scrapes: Sequence[Scrape]) -> Window | str:
-    befores = [i for i, scrape in enumerate(scrapes) if scrape.role == "before"]
-    afters = [i for i, scrape in enumerate(scrapes) if scrape.role == "after"]
-    if not befores or not afters:
-        return f"no scrape {'before' if not befores else 'after'} the measured requests"
-    first, last = befores[-1], afters[-1]
-    if last < first:
-        return "the last scrape before the measured requests comes after the one behind them"
-    ends: list[Snapshot] = []
-    for index in (first, last):
-        read = read_scrape(scrapes[index])
-        if isinstance(read, str):
-            return f"the scrape {scrapes[index].role} the measured requests: {read}"
-        ends.append(read)
-    between = [read_scrape(scrape) for scrape in scrapes[first + 1 : last]]
-    return llamacpp.window(ends[0], ends[1], [one for one in between if not isinstance(one, str)])
+def _part(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
-def read_scrape(scrape: Scrape) -> Snapshot | str:
-    """The scrape as read, or why it cannot be."""
-    if scrape.error is not None or scrape.body is None:
-        return scrape.error or "no body"
-    if not scrape.complete:
-        return "nothing shows that the body is whole"
-    try:
-        return llamacpp.snapshot(scrape.body, scrape.headers)
-    except ExpositionError as error:
-        return str(error)
+def _acceptance(
+    completed: Sequence[Request],
+    windows: Sequence[Window],
+    adapter: Adapter | None,
+    no_window: str | None,
+    speculative: bool | None,
+    n_requests: int | None,
+) -> Acceptance:
+    """By the counters of the window; by the answers themselves where the server publishes no counters of it."""
+    if adapter is None:
+        return nowhere(Unmeasured(why=no_window or "no reader of what this server tells"))
+    by_answers = adapter.pooled_acceptance([(r.server_fields, r.usage) for r in completed], speculative=speculative)
+    if no_window is None:
+        found = adapter.acceptance(windows, speculative=speculative, n_requests=n_requests)
+        untold = isinstance(found.rate, Absent) and speculative is not False
+        return by_answers if untold and by_answers.source is not None else found
+    if by_answers.source is not None or not completed:
+        return by_answers
+    return nowhere(Unmeasured(why=f"no counters ({no_window}), and {by_answers.why}"))
 
 
-def _broken(windows: Sequence[Window]) -> tuple[Finding, ...]:
-    found: dict[BrokenCode, Finding] = {}
-    for window in windows:
-        for broken in window.broken:
-            if broken.code in found:
-                continue
-            if broken.code == "restart":
-                found[broken.code] = Finding(code="restart", scope="run", seen=broken.seen)
-            elif broken.code == "not_a_counter":
-                found[broken.code] = Finding(code="check_failed", scope="acceptance", seen=broken.seen)
-            else:
-                found[broken.code] = Finding(code="several_servers", scope="run", seen=broken.seen)
-    return tuple(found.values())
+def _inactive(acceptance: Acceptance, windows: Sequence[Window], speculative: bool | None) -> list[Finding]:
+    """A server that should speculate by its configuration, worked, and shows that it did not."""
+    why = acceptance.why or ""
+    if not speculative or not windows or "configured but inactive" not in why:
+        return []
+    return [Finding(code="check_failed", scope="run", seen=f"speculation: {why}")]
 
 
-def _at_rest(scrapes: Sequence[Scrape], adapter: str | None) -> Check:
-    """The last three idle-check scrapes and the one that opens the window show the same counters, at each URL."""
-    name = "at rest before the window"
-    if adapter != llamacpp.ENGINE:
-        return not_observable(name, f"no reader of the series of {adapter or 'this server'}")
-    n_judged = 0
-    for url in dict.fromkeys(scrape.url for scrape in scrapes):
-        own = [scrape for scrape in scrapes if scrape.url == url]
-        opening = next((i for i, scrape in reversed(list(enumerate(own))) if scrape.role == "before"), None)
-        idle = [s for s in own[: opening or 0] if s.role == "idle-check"][-EQUAL_SCRAPES:]
-        if opening is None or len(idle) < EQUAL_SCRAPES:
-            return not_observable(name, f"{url}: {len(idle)} idle-check scrapes before the window's first")
-        keys = []
-        for scrape in (*idle, own[opening]):
-            read = read_scrape(scrape)
-            if isinstance(read, str):
-                return not_observable(name, f"{url}: {read}")
-            keys.append(llamacpp.idle_key(read))
-        if any(key != keys[0] for key in keys):
-            return Check(name=name, state="fail", seen=f"{url}: the counters moved without a request of this client's")
-        n_judged += 1
-    if not n_judged:
-        return not_observable(name, "nothing was scraped")
-    return Check(name=name, state="pass", seen=f"{EQUAL_SCRAPES} equal scrapes and the window's first, {n_judged} URL")
+def _cold(completed: Sequence[Request], adapter: Adapter | None, per: ColdPer) -> tuple[bool, str]:
+    """No prompt token from a cache: in every completed measured request, or in the first one after a cell's reset.
 
-
-def _cold(completed: Sequence[Request]) -> tuple[bool, str]:
-    """Every completed measured request says that none of its prompt came from a cache."""
+    Later requests of a cell share what earlier ones left, the chat template to begin with.
+    """
     if not completed:
         return False, "no request completed"
-    proofs = [(r.plan_id, cold_proof(r.server_fields, r.usage)) for r in completed]
+    judged = completed if per == "request" else [min(completed, key=lambda r: r.sent_at_unix_s or 0.0)]
+    proofs = [(r.plan_id, cold_proof(r, adapter)) for r in judged]
     warm = [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is False]
     silent = [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is None]
+    of = f"{len(judged)} requests" if per == "request" else "the cell's first request"
     for found, says in ((warm, "took prompt tokens from a cache"), (silent, "say nothing about their cache")):
         if found:
-            return False, f"{len(found)} of {len(completed)} requests {says} ({found[0]})"
-    return True, f"{len(completed)} of {len(completed)} requests report no cached prompt token"
+            return False, f"{len(found)} of {of} {says} ({found[0]})"
+    if per == "request":
+        return True, f"{len(proofs)} of {len(completed)} requests report no cached prompt token"
+    return True, "the cell's first request reports no cached prompt token"
+
+
+def cold_proof(request: Request, adapter: Adapter | None) -> ColdProof:
+    """What one answer says of its prompt's cache; for an engine without a reader, by its usage alone."""
+    if adapter is not None:
+        return adapter.cold_proof(request.server_fields, request.usage)
+    return cold_by({"usage's cached_tokens": cached_by_usage(request.usage)}, "usage says nothing of cached tokens")
+
+
+def _coverage(requests: Sequence[Request], telemetry_unix_s: Sequence[float] | None) -> Check:
+    """The share of the host's samples that fall inside the run's window: outside it they say nothing of the run."""
+    name = "telemetry coverage"
+    if not telemetry_unix_s:
+        return not_observable(name, "no telemetry of the server's host")
+    sent = [r.sent_at_unix_s for r in requests if r.sent_at_unix_s is not None]
+    ended = [r.sent_at_unix_s + (r.end_after_s or 0.0) for r in requests if r.sent_at_unix_s is not None]
+    if not sent:
+        return not_observable(name, "no request was sent")
+    inside = sum(min(sent) <= at <= max(ended) for at in telemetry_unix_s)
+    seen = f"{inside} of {len(telemetry_unix_s)} samples lie inside the run's window"
+    return Check(name=name, state="pass" if inside else "fail", seen=seen)
 
 
 def group_acceptance(side: ServerSide, domain: str, level: str | None) -> dict[str, Any]:
-    """Acceptance of a domain (or "all") at a level, for ``summary --json``; a domain's is by request timings."""
+    """Acceptance of a domain (or "all") at a level, for ``summary --json``; a domain's is by the answers themselves."""
     levels = {request.level for request in side.completed}
     if domain == ALL and levels <= {level}:
         return side.acceptance.as_json()
     broken = next((window.why for window in side.windows if window.why is not None), None)
     if broken is not None:
         return nowhere(Unmeasured(why=f"the window is not usable: {broken}")).as_json()
-    group = [r.server_fields for r in side.completed if domain in (ALL, r.domain) and r.level == level]
-    return pooled_acceptance(group, speculative=side.speculative).as_json()
-
-
-def request_timings(requests: Sequence[Request]) -> dict[str, Any]:
-    """The server's own latencies of completed requests, for ``summary --json``: each with a median, or null and why."""
-    per_token: list[float] = []
-    for request in requests:
-        timings = request.server_fields.get("timings")
-        n_tokens = count_of(timings, "predicted_n")
-        took_ms = timings.get("predicted_ms") if isinstance(timings, Mapping) else None
-        if n_tokens is not None and n_tokens > 1 and isinstance(took_ms, int | float) and took_ms > 0:
-            per_token.append(took_ms / 1000 / (n_tokens - 1))
-    no_ttft = "the server tells how long it worked on the prompt, and no time to first token"
-    no_tpot = "no completed request with timings of two tokens or more"
-    return {
-        "ttft_s": _latency(None, no_ttft if per_token else "the server tells no time to first token", "", "", ""),
-        "tpot_s": _latency(
-            distribution(per_token).median,
-            None if per_token else no_tpot,
-            "timings.predicted_ms / (predicted_n - 1)",
-            "each request counts once",
-            f"{len(per_token)} of {len(requests)} requests",
-        ),
-    }
-
-
-def _latency(median_s: float | None, why: str | None, series: str, weighting: str, coverage: str) -> dict[str, Any]:
-    known = median_s is not None
-    return {
-        "median": median_s,
-        "series": series if known else None,
-        "unit_of_observation": "per token" if known else None,
-        "weighting": weighting if known else None,
-        "coverage": coverage if known else None,
-        "why": why,
-    }
+    if side.adapter is None:
+        return side.acceptance.as_json()
+    group = [r for r in side.completed if domain in (ALL, r.domain) and r.level == level]
+    own = side.opened.at(level) if domain == ALL and level is not None else ()
+    if own:
+        n_requests = None if side.n_lost else len(group)
+        found = side.adapter.acceptance(own, speculative=side.speculative, n_requests=n_requests)
+        if isinstance(found.n_verify_steps, Measured) or isinstance(found.rate, Measured):
+            return found.as_json()
+    answers = [(r.server_fields, r.usage) for r in group]
+    return side.adapter.pooled_acceptance(answers, speculative=side.speculative).as_json()

@@ -14,7 +14,7 @@ from analysis.loading import LoadedRun
 from analysis.measures import Derived, Interval, Measures, Row, first_chunk_unknown
 from analysis.quantiles import FLOORS, distribution
 from analysis.server import group_acceptance
-from analysis.timings import request_timings
+from analysis.timings import request_timings, server_timings
 from analysis.verdict import by_scope, overall
 from evidence.records import Json
 
@@ -49,7 +49,8 @@ def summarise(run: LoadedRun) -> dict[str, Any]:
         "reasons": [asdict(reason) for reason in run.reasons],
         "scope": scope(run),
         "groups": groups(run),
-        "server": request_timings([row.request for row in run.measured if row.request.outcome == "completed"]),
+        "server": server_timings(run.server, [r.request for r in run.measured if r.request.outcome == "completed"]),
+        "server_notes": list(run.server.notes),
         "acceptance": run.server.acceptance.as_json(),
         "client_floor_s": floor_s,
         "why": {} if why_no_floor is None else {"client_floor_s": why_no_floor},

@@ -1,41 +1,100 @@
-"""The server's own times of single requests, as llama.cpp sends them in ``timings``; for other engines there are none.
+"""The server's own latencies: of single requests as its answers carry them, and of the run by its histograms.
 
-``prompt_s`` is its work on the prompt, without waiting in a queue and without the network: below the client's TTFT, and
-no TTFT itself, so ``ttft_s`` is null. ``tpot_s`` is its decode time over its tokens after the first.
+Each states its series, what one observation is, how observations are weighted, and how many requests it covers. A step
+time is never printed as a time per token, and a histogram that the client's clock refutes is refused with the reason.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from analysis.latency_checks import LATENCY_CHECKS
 from analysis.quantiles import FLOORS, distribution
+from analysis.server import ServerSide
 from evidence.records import Json, Request
-from infra.engines.llamacpp_request import count_of
+from infra.engines.fields import count_of, part_of, seconds_of
+from infra.engines.histogram import Latency, latency
+from infra.engines.readings import Measured
 
 NO_TTFT = "the server states how long it worked on the prompt (prompt_s), and no time to first token"
+_MS = 0.001
+_Read = Callable[[Mapping[str, Json]], float | None]
 
 
-def request_timings(requests: Sequence[Request]) -> dict[str, Any]:
-    """Quantiles in seconds with series, weighting and coverage, or null and why."""
-    prompt = _one(requests, _prompt_s, "timings.prompt_ms", "request")
-    decode = _one(requests, _per_token_s, "timings.predicted_ms / (predicted_n - 1)", "token")
-    why = NO_TTFT if prompt["n"] else prompt["why"]["median"]
-    coverage = f"0 of {len(requests)} completed requests"
+def server_timings(side: ServerSide, requests: Sequence[Request]) -> dict[str, Any]:
+    """The run's server side: its answers' own times, and beside them what its histograms say of the whole window."""
+    return {**request_timings(requests), "histograms": histogram_timings(side)}
+
+
+def histogram_timings(side: ServerSide) -> dict[str, Any]:
+    """``ttft_s``, ``tpot_s`` and ``inter_token_s`` from the window's histograms: mean, intervals, or null and why."""
+    names = ("ttft_s", "tpot_s", "inter_token_s")
+    if side.adapter is None or side.no_window is not None or not side.windows:
+        why = side.no_window or "no window"
+        return {name: {"series": None, "mean": None, "why": why} for name in names}
+    found = (
+        latency(side.adapter.meaning.ttft, side.windows),
+        side.adapter.tpot(side.windows),
+        side.adapter.inter_token(side.windows),
+    )
+    refused = {
+        check.name: check.seen for check in side.checks if check.state == "fail" and check.name in LATENCY_CHECKS
+    }
+    first, between = (refused.get(name) for name in LATENCY_CHECKS[:2])
+    by_token = found[1].series is not None and found[1].series == found[2].series
+    whys = (first, between if by_token else None, between)
+    return {name: _histogram(one, why, side) for name, one, why in zip(names, found, whys, strict=True)}
+
+
+def _histogram(one: Latency, refused: str | None, side: ServerSide) -> dict[str, Any]:
+    said = one.as_json()
+    if refused is not None:
+        return {**said, "mean": None, "quantile_intervals": None, "why": f"refused: {refused}"}
+    if not isinstance(one.mean_s, Measured):
+        return said
+    of = {"request": "request", "token": "token", "step": "step of a request"}.get(one.observes or "", "observation")
     return {
-        "ttft_s": {**_quantiles([], why), "series": None, "coverage": coverage},
-        "prompt_s": prompt,
-        "tpot_s": decode,
+        **said,
+        "weighting": f"each {of} counts once",
+        "coverage": f"{said['n']} observations in the window of {len(side.completed)} completed requests",
     }
 
 
-def _one(
-    requests: Sequence[Request], read: Callable[[Mapping[str, Json]], float | None], series: str, per: str
-) -> dict[str, Any]:
-    timings = [request.server_fields.get("timings") for request in requests]
-    values = [value for one in timings if isinstance(one, Mapping) and (value := read(one)) is not None]
+def request_timings(requests: Sequence[Request]) -> dict[str, Any]:
+    """Of single answers: quantiles in seconds with series, weighting and coverage, or null and why."""
+    prompt = _one(requests, (("timings.prompt_ms", _prompt_s),), "request")
+    decode = _one(
+        requests,
+        (
+            ("timings.predicted_ms / (predicted_n - 1)", _per_token_s),
+            ("metrics.mean_itl_ms", lambda f: seconds_of(f.get("metrics"), "mean_itl_ms", unit_s=_MS)),
+        ),
+        "token",
+    )
+    first = _one(
+        requests,
+        (
+            ("metrics.time_to_first_token_ms (from scheduling, not from arrival)", _scheduled_first_s),
+            ("meta_info.first_token_latency", lambda f: seconds_of(f.get("meta_info"), "first_token_latency")),
+        ),
+        "request",
+    )
+    if not first["n"]:
+        why = NO_TTFT if prompt["n"] else first["why"]["median"]
+        first = {**_quantiles([], why), "series": None, "coverage": first["coverage"]}
+    return {"ttft_s": first, "prompt_s": prompt, "tpot_s": decode}
+
+
+def _one(requests: Sequence[Request], reads: Sequence[tuple[str, _Read]], per: str) -> dict[str, Any]:
+    """By the first series that any answer carries."""
+    columns = [
+        (name, [value for request in requests if (value := read(request.server_fields)) is not None])
+        for name, read in reads
+    ]
+    series, values = next((column for column in columns if column[1]), columns[0])
     coverage = f"{len(values)} of {len(requests)} completed requests"
+    tried = " and ".join(name for name, _ in reads)
     return {
-        **_quantiles(values, f"{series} is known of {coverage}"),
+        **_quantiles(values, f"{tried} {'is' if len(reads) == 1 else 'are'} known of {coverage}"),
         "series": series if values else None,
         "per": per,
         "weighting": "each request counts once",
@@ -57,16 +116,15 @@ def _quantiles(values: Sequence[float], why_none: str) -> dict[str, Any]:
     }
 
 
-def _prompt_s(timings: Mapping[str, Json]) -> float | None:
-    return _seconds(timings.get("prompt_ms"))
+def _prompt_s(fields: Mapping[str, Json]) -> float | None:
+    return seconds_of(fields.get("timings"), "prompt_ms", unit_s=_MS)
 
 
-def _per_token_s(timings: Mapping[str, Json]) -> float | None:
-    n_tokens, took_s = count_of(timings, "predicted_n"), _seconds(timings.get("predicted_ms"))
+def _per_token_s(fields: Mapping[str, Json]) -> float | None:
+    n_tokens = count_of(fields.get("timings"), "predicted_n")
+    took_s = seconds_of(fields.get("timings"), "predicted_ms", unit_s=_MS)
     return None if n_tokens is None or n_tokens <= 1 or took_s is None else took_s / (n_tokens - 1)
 
 
-def _seconds(value_ms: Json) -> float | None:
-    if isinstance(value_ms, bool) or not isinstance(value_ms, int | float) or not math.isfinite(value_ms):
-        return None
-    return value_ms / 1000 if value_ms > 0 else None
+def _scheduled_first_s(fields: Mapping[str, Json]) -> float | None:
+    return seconds_of(part_of(fields, "metrics"), "time_to_first_token_ms", unit_s=_MS)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analysis.facts import RunFacts, Scope
+from analysis.lateness import Late
 
 Severity = Literal["DEGRADED", "INVALID"]
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
@@ -29,8 +30,7 @@ TOLERATED_FAILURES = 2  # up to this many failures degrade, whatever their share
 TOLERATED_SHARE = 0.01
 FLOOR_DEGRADES = 0.1  # client floor as a share of the metric's median
 FLOOR_INVALIDATES = 0.5
-STEP_S = 0.001  # a wall clock is slewed by at most 500 ppm; a change beyond that and 1 ms is a step
-SLEW_RATIO = 0.0005
+STEP_S = 0.001  # both clocks are slewed alike: a change of their difference beyond reading errors is a step
 
 REMEDIES: dict[str, str] = {
     "not_sealed": "wait for the run's end, or close the folder with `python -m analysis recover RUN`; repeat the run",
@@ -49,6 +49,8 @@ REMEDIES: dict[str, str] = {
     "outputs_not_saved": "outputs cannot be compared or judged: repeat the run",
     "cold_not_proven": "use an engine that reports cached tokens and can be reset, or ask for cache policy `as-is`",
     "does_not_speculate": "the engine serves without the speculation its arm names: read its log and launch it anew",
+    "arm_contradicted": "the run names another arm than the one that was launched: name the right one",
+    "launch_unknown": "launch the server by `python -m infra launch ARM`, or give it a --label in place of an --arm",
     "synthetic_acceptance": "such a run tests arithmetic only: remove the setting to measure",
     "acceptance_unmeasured": "switch on the server's metrics or per-request timings; with nothing drafted, ask for more"
     " tokens",
@@ -61,7 +63,9 @@ REMEDIES: dict[str, str] = {
     "window_not_closed": "see in its log whether the engine died; a restart or foreign traffic cannot be ruled out",
     "check_failed": "two records of the same thing disagree: read both before using either",
     "client_floor": "measure from an idle machine, with fewer streams a process or more processes",
-    "clock_stepped": "kernel stamps are wall-clock: keep the clock from being stepped while measuring",
+    "client_late": "give the client a core of its own, and keep other work off it; then repeat the run",
+    "sent_again": "the server closes kept connections at any moment: raise its keep-alive limit",
+    "clock_stepped": "kernel stamps are wall-clock, so such requests carry user stamps: keep the clock from stepping",
     "container_digest_unknown": "name the image's digest in the arm, or launch the server from an arm",
     "model_revision_unknown": "name the model's revision or file hash in the arm: nobody can repeat an unnamed model",
     "version_unknown": "have the server, or its arm, say which version it is",
@@ -181,6 +185,8 @@ def _cold(facts: RunFacts) -> Iterator[Reason]:
 def _acceptance(facts: RunFacts) -> Iterator[Reason]:
     if facts.speculation_refuted:
         yield _invalid("does_not_speculate", "run", facts.speculation_refuted)
+    if facts.arm_contradicted:
+        yield _invalid("arm_contradicted", "run", facts.arm_contradicted)
     if facts.synthetic_acceptance:
         yield _invalid("synthetic_acceptance", "run", f"acceptance is forced: {facts.synthetic_acceptance}")
     if facts.speculative and facts.acceptance_state in ("absent", "unmeasured"):
@@ -203,11 +209,30 @@ def _client(facts: RunFacts) -> Iterator[Reason]:
         heavy = floor.floor_s > FLOOR_INVALIDATES * floor.median_s
         seen = f"client floor of {floor.metric}: {floor.floor_s:.6f} s beside a median of {floor.median_s:.6f} s"
         yield (_invalid if heavy else _degraded)("client_floor", floor.scope, seen)
-    steps_s = [abs(step) for step, duration in facts.clock_steps if abs(step) > STEP_S + SLEW_RATIO * duration]
+    if facts.late_for_latency is not None:
+        yield from _late("latency", facts.late_for_latency)
+    if facts.late_for_rate is not None:
+        yield from _late("rate", facts.late_for_rate)
+    if facts.n_sent_again:
+        seen = f"{facts.n_sent_again} of {facts.measured_started} requests were sent again on a new connection"
+        yield _degraded("sent_again", "latency", seen)
+    steps_s = [abs(step) for step in facts.clock_steps if abs(step) > STEP_S]
     if steps_s:
         seen = f"the wall clock was stepped during {len(steps_s)} requests, by up to {max(steps_s):.4f} s"
         yield _degraded("clock_stepped", "latency", seen)
-        yield _degraded("clock_stepped", "rate", seen)
+
+
+def _late(scope: Scope, late: Late) -> Iterator[Reason]:
+    """Above a tenth of what it moves lateness degrades; above a half, in more than a few requests, it invalidates."""
+    if late.median_s is None or late.lag_s <= FLOOR_DEGRADES * late.median_s:
+        return
+    few = late.n_late <= TOLERATED_FAILURES or late.n_late <= TOLERATED_SHARE * late.n_requests
+    heavy = late.lag_s > FLOOR_INVALIDATES * late.median_s and not few
+    seen = (
+        f"this client was late by up to {late.lag_s:.4f} s while it read the deciding tokens of {late.n_late} of "
+        f"{late.n_requests} requests, beside a median {late.moved} of {late.median_s:.4f} s"
+    )
+    yield (_invalid if heavy else _degraded)("client_late", scope, seen)
 
 
 def _identity(facts: RunFacts) -> Iterator[Reason]:

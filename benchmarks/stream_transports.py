@@ -143,7 +143,7 @@ def wire_on_gevent(load: Load) -> Callable[[], list[Seen]]:
             if index:
                 conn.reset()
             offset_ns = read_clocks().wall_minus_monotonic_ns
-            t0_ns = converse(conn, request, timeout_s=TIME_LIMIT_S, stall_s=None)
+            t0_ns, _ = converse(conn, request, timeout_s=TIME_LIMIT_S, stall_s=None)
             log.keep(conn, t0_ns, offset_ns)
         conn.close()
 

@@ -97,9 +97,11 @@ def _requests(contents: Contents) -> Iterator[Problem]:
         if missing:
             detail = f"no line has sequence {_named(map(str, missing))}"
             yield Problem("sequence_gap", detail, f"{WORKERS}/{worker}/{STARTED}")
-    for scrape in contents.scrapes:
-        if run_id is not None and scrape.record.run_id != run_id:
-            yield Problem("wrong_id", f"run id {scrape.record.run_id!r}, not {run_id!r}", scrape.file, scrape.line)
+    strangers = [(s.file, s.line, s.record.run_id) for s in contents.scrapes if s.record.run_id != run_id]
+    strangers += [(w.file, w.line, w.record.run_id) for w in contents.windows if w.record.run_id != run_id]
+    strangers += [(g.file, g.line, g.record.run_id) for g in contents.gpu if g.record.run_id != run_id]
+    for file, number, other in strangers if run_id is not None else ():
+        yield Problem("wrong_id", f"run id {other!r}, not {run_id!r}", file, number)
 
 
 def _sequences(

@@ -11,7 +11,9 @@ from typing import NamedTuple, TypeVar
 
 from evidence import frames
 from evidence.errors import EvidenceError, Problem, ProblemCode
+from evidence.gpu_records import GpuSample
 from evidence.layout import (
+    GPU,
     HEALTH,
     MANIFEST,
     NOTICED,
@@ -21,6 +23,7 @@ from evidence.layout import (
     SEAL,
     SEGMENTS,
     STARTED,
+    WINDOWS,
     WIRE,
     WORKERS,
     folder_kind,
@@ -28,6 +31,7 @@ from evidence.layout import (
 )
 from evidence.lines import Located, decode, decode_one, whole_lines
 from evidence.records import Health, Json, Manifest, Notice, Record, Request, Scrape, Seal, Started
+from evidence.window_records import Window
 
 R = TypeVar("R", bound=Record)
 
@@ -55,6 +59,8 @@ class Contents:
     started: tuple[Located[Started], ...]  # by worker, then in the order written
     requests: tuple[Located[Request], ...]
     scrapes: tuple[Located[Scrape], ...]
+    windows: tuple[Located[Window], ...]
+    gpu: tuple[Located[GpuSample], ...]
     health: dict[int, tuple[Health, ...]]
     notices: tuple[Notice, ...]
     seal: Seal | None
@@ -86,6 +92,8 @@ def read_contents(path: Path) -> Contents:
         notices += reader.lines(f"{base}/{NOTICED}", Notice)
         reader.wire(f"{base}/{WIRE}/{SEGMENTS}")
     scrapes = reader.lines(SCRAPES, Scrape)
+    windows = reader.lines(WINDOWS, Window)
+    gpu = reader.lines(GPU, GpuSample)
     seal = reader.document(SEAL, Seal)
     return Contents(
         path=path,
@@ -95,6 +103,8 @@ def read_contents(path: Path) -> Contents:
         started=tuple(started),
         requests=tuple(requests),
         scrapes=tuple(scrapes),
+        windows=tuple(windows),
+        gpu=tuple(gpu),
         health=health,
         notices=tuple(one.record for one in notices),
         seal=seal,

@@ -1,7 +1,8 @@
 """Making a run folder: manifest first, then the plan, then lines as things happen, the seal last.
 
     workers' lines, raw segments and health   evidence/worker.py
-    scrapes.jsonl, server/, noticed.jsonl     here
+    scrapes.jsonl, windows.jsonl, gpu.jsonl   here
+    server/, noticed.jsonl                    here
     writer.json, the lock on the folder       evidence/processes.py
 
 Whatever raises EvidenceError here or in a worker means that evidence could not be written: the run must stop, and its
@@ -21,13 +22,15 @@ from evidence.contents import Contents, read_contents
 from evidence.counts import count
 from evidence.durable import AppendFile, cannot_write, write_whole
 from evidence.errors import EvidenceError, Problem
-from evidence.layout import MANIFEST, NOTICED, PLAN, SCRAPES, SERVER, WORKERS, is_plain_name
+from evidence.gpu_records import GpuSample
+from evidence.layout import GPU, MANIFEST, NOTICED, PLAN, SCRAPES, SERVER, WINDOWS, WORKERS, is_plain_name
 from evidence.lines import canonical, encode
 from evidence.notices import NoticeBook
 from evidence.processes import FolderLock
-from evidence.records import Json, Manifest, Scrape, Seal
+from evidence.records import Json, Manifest, Record, Scrape, Seal
 from evidence.redact import KnownSecrets, redact_body, redact_json, redact_text
 from evidence.sealing import close_folder
+from evidence.window_records import Window
 from evidence.worker import WorkerWriter
 
 # Found at the end of a run that was stopped, or that met a full disk: the seal counts them and says so.
@@ -55,7 +58,7 @@ class RunWriter:
         self._fsync_each = fsync_each
         self._notices = NoticeBook(path / NOTICED, secrets)
         self._workers: dict[int, WorkerWriter] = {}
-        self._scrapes: AppendFile | None = None
+        self._files: dict[str, AppendFile] = {}  # by name: scrapes, windows, gpu
         self._closed = False
 
     @classmethod
@@ -116,16 +119,28 @@ class RunWriter:
 
     def scrape(self, record: Scrape) -> None:
         """Append one scrape, its body whole."""
+        self._line(SCRAPES, record, Scrape)
+
+    def window(self, record: Window) -> None:
+        """Append one answer of a Prometheus server."""
+        self._line(WINDOWS, record, Window)
+
+    def gpu(self, record: GpuSample) -> None:
+        """Append one sample of the GPUs, or the reason there is none."""
+        self._line(GPU, record, GpuSample)
+
+    def _line(self, name: str, record: Record, schema: type[Record]) -> None:
         self._refuse_closed()
-        if type(record) is not Scrape or record.run_id != self.manifest.run_id:
-            what = f"a {type(record).__name__} of run {getattr(record, 'run_id', None)!r}"
-            raise EvidenceError(self.path / SCRAPES, what, f"give it the id {self.manifest.run_id!r}", writing=True)
-        if self._scrapes is None:
-            self._scrapes = AppendFile(self.path / SCRAPES, fsync_each=self._fsync_each)
-        encoded = encode(record, self.path / SCRAPES, self._secrets)
-        self._scrapes.append(encoded.line)
+        run_id = getattr(record, "run_id", None)
+        if type(record) is not schema or run_id != self.manifest.run_id:
+            what = f"a {type(record).__name__} of run {run_id!r}"
+            raise EvidenceError(self.path / name, what, f"give it the id {self.manifest.run_id!r}", writing=True)
+        if name not in self._files:
+            self._files[name] = AppendFile(self.path / name, fsync_each=self._fsync_each)
+        encoded = encode(record, self.path / name, self._secrets)
+        self._files[name].append(encoded.line)
         if encoded.changed is not None:
-            self.notice(f"{SCRAPES}: in a line of this file {encoded.changed}")
+            self.notice(f"{name}: in a line of this file {encoded.changed}")
 
     def server_body(self, name: str, data: bytes) -> None:
         """Keep one raw answer of the server as ``server/<name>``. Secrets in it are replaced and the notice says so."""
@@ -198,8 +213,8 @@ class RunWriter:
     def _close_files(self) -> None:
         for worker in self._workers.values():
             worker.close()
-        if self._scrapes is not None:
-            self._scrapes.close()
+        for file in self._files.values():
+            file.close()
 
     def _lost(self, contents: Contents) -> Iterator[Problem]:
         """Lines of this process's workers that are not in the files although they were written."""

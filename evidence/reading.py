@@ -7,8 +7,10 @@ from pathlib import Path
 from evidence import frames
 from evidence.contents import read_contents, what_is_there
 from evidence.errors import EvidenceError, Problem
+from evidence.gpu_records import GpuSample
 from evidence.layout import MANIFEST, SEGMENTS, SERVER, WIRE, WORKERS
 from evidence.records import Health, Json, Manifest, Notice, Request, Scrape, Seal, Started, WireRef
+from evidence.window_records import Window
 
 _WIRE_FILE = re.compile(rf"{WORKERS}/(0|[1-9][0-9]*)/{WIRE}/{re.escape(SEGMENTS)}")
 
@@ -26,6 +28,8 @@ class Run:
     started: tuple[Started, ...]  # by worker, then in the order written
     requests: tuple[Request, ...]
     scrapes: tuple[Scrape, ...]
+    windows: tuple[Window, ...]
+    gpu: tuple[GpuSample, ...]
     health: dict[int, tuple[Health, ...]]  # by worker
     notices: tuple[Notice, ...]
     server: dict[str, Path]  # raw bodies by name
@@ -51,6 +55,8 @@ def open_run(path: Path) -> Run:
         started=tuple(one.record for one in contents.started),
         requests=tuple(one.record for one in contents.requests),
         scrapes=tuple(one.record for one in contents.scrapes),
+        windows=tuple(one.record for one in contents.windows),
+        gpu=tuple(one.record for one in contents.gpu),
         health=contents.health,
         notices=contents.notices,
         server={file.name: file for file in sorted((path / SERVER).glob("*")) if file.is_file()},

@@ -2,6 +2,8 @@
 
 Schema history
     1  first version: manifest, started, request, scrape, health, seal, launch, notice, writer.
+       added since, nothing else changed: window (``windows.jsonl``, window_records.py), GPU sample (``gpu.jsonl``,
+       gpu_records.py).
 
 An unknown version or field is refused by name. Unknown values are None and the reason stands beside
 them; 0, "" and -1 are values. Durations are seconds on one monotonic clock, counted from t0 (the instant just before
@@ -75,6 +77,7 @@ class ConnectionFacts(Record):
     connect_s: Seconds | None  # None when reused
     tls_s: Seconds | None  # None when reused or plain
     tls_version: str | None  # None when plain
+    sent_before_s: Seconds | None = None  # sent once before, on a kept connection that broke unread: how long before t0
 
 
 class WireRef(Record):
@@ -147,6 +150,7 @@ class Request(Record):
     server_fields: dict[str, Json]  # per-request evidence as sent, e.g. {"timings": {...}}
     wire: WireRef | None
     wire_missing: str | None  # why the raw segments were not kept
+    requests_since_reset: Count | None = None  # the age of cache and draft state; None where nothing was reset
     stream_problems: tuple[str, ...] = ()  # what was odd and did not decide the outcome, e.g. "[DONE] is missing"
 
 
@@ -181,6 +185,10 @@ class Health(Record):
     gc_pauses: Count
     gc_pause_max_s: Seconds
     in_flight: Count
+    kernel_to_user_max_s: Seconds | None = (
+        None  # of the requests that ended in the interval; None: none with kernel stamps
+    )
+    coalesced_chunks: Count | None = None  # token-bearing chunks beyond the first in their segment, of those requests
 
 
 class Missing(Record):

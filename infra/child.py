@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from infra.engine_log import EngineLog
+from infra.log_dialects import EMBEDDED, Dialect
 
 ROOT = Path(__file__).parents[1]
 STOP_WITHIN_S = 5.0
@@ -26,14 +27,30 @@ def command(models: Path, arguments: Mapping[str, Any], port: int) -> tuple[str,
     )
 
 
+def guarded(argv: tuple[str, ...], scratch: Path, stop_within_s: float) -> tuple[str, ...]:
+    """The same command under ``infra/warden.py``, in a scratch folder: nothing of it outlives this process."""
+    warden = str(Path(__file__).with_name("warden.py"))
+    bound = ("--parent", str(os.getpid()), "--scratch", str(scratch), "--stop-within-s", str(stop_within_s))
+    return (sys.executable, "-P", warden, *bound, "--", *argv)
+
+
 class Child:
     """A running engine whose output goes to ``log_path``. Its session is its own, so that Ctrl-C reaches us alone.
 
-    The kernel kills it when the thread that made this object ends: keep to the main thread.
+    The kernel stops it when the thread that made this object ends: keep to the main thread.
     """
 
-    def __init__(self, argv: tuple[str, ...], log_path: Path, environment: Mapping[str, str]) -> None:
-        self.log = EngineLog()
+    def __init__(
+        self,
+        argv: tuple[str, ...],
+        log_path: Path,
+        environment: Mapping[str, str],
+        *,
+        dialect: Dialect = EMBEDDED,
+        stop_within_s: float = STOP_WITHIN_S,
+    ) -> None:
+        self.log = EngineLog(dialect=dialect)
+        self._stop_within_s = stop_within_s
         self._log_file = log_path.open("ab+")
         self._log_file.seek(0, os.SEEK_END)
         self.process = subprocess.Popen(
@@ -63,25 +80,27 @@ class Child:
 
     def read_log(self) -> EngineLog:
         """The log as far as it is written; an ended engine has written all of it."""
-        self.log.feed(self._read_file.read())
+        if not self._read_file.closed:
+            self.log.feed(self._read_file.read())
         return self.log
 
     def stop(self) -> int:
-        """SIGTERM, after 5 s SIGKILL; returns the exit code. Doing so twice is harmless."""
+        """SIGTERM, after the bound SIGKILL to all of its group; returns the exit code. Doing so twice is harmless."""
         if self.process.poll() is None:
-            self._signal(signal.SIGTERM)
-            deadline = time.monotonic() + STOP_WITHIN_S
+            self.process.terminate()
+            deadline = time.monotonic() + self._stop_within_s
             while self.process.poll() is None and time.monotonic() < deadline:
                 time.sleep(POLL_S)
         if self.process.poll() is None:
-            self._signal(signal.SIGKILL)
+            self._kill_group()
         code = self.process.wait()
         self.read_log()
         self._log_file.close()
+        self._read_file.close()
         return code
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _kill_group(self) -> None:
         try:
-            os.killpg(self.process.pid, number)
+            os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it has ended in between

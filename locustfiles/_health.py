@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 import psutil
 
-from evidence.records import Health
+from evidence.records import Health, Request
 
 SENTINEL_INTERVAL_S = 0.02
 RECORD_INTERVAL_S = 1.0
@@ -21,6 +21,8 @@ class HealthMonitor:
     """Samples this process from a greenlet of its own and hands one Health record a second to ``sink``."""
 
     def __init__(self, sink: Callable[[Health], None], in_flight: Callable[[], int]) -> None:
+        self._delays_s: list[float] = []
+        self._n_coalesced: list[int] = []
         self._sink = sink
         self._in_flight = in_flight
         self._process = psutil.Process()
@@ -29,18 +31,27 @@ class HealthMonitor:
         self._greenlet: gevent.Greenlet | None = None
         self._stopping = False
 
-    def start(self) -> None:
+    def start(self, on_failure: Callable[[BaseException], None]) -> None:
+        """``on_failure`` is told at once when the sampling dies, of a full disk for example."""
+        self._on_failure = on_failure
         gc.callbacks.append(self._on_gc)
         self._process.cpu_percent()  # the first call only sets the reference point
         self._greenlet = gevent.spawn(self._watch)
+        self._greenlet.link_exception(lambda dead: self._on_failure(dead.exception))
 
     def stop(self) -> None:
-        """Ends the sampling; the interval under way is still recorded. Raises what the sink raised, if it did."""
+        """Ends the sampling; the interval under way is still recorded."""
         self._stopping = True
         if self._greenlet is not None:
-            self._greenlet.get()
+            self._greenlet.join()
             gc.callbacks.remove(self._on_gc)
             self._greenlet = None
+
+    def ended(self, record: Request) -> None:
+        """Takes note of a request's own signs of lateness, for the interval under way."""
+        if record.kernel_to_user_max_s is not None:
+            self._delays_s.append(record.kernel_to_user_max_s)
+            self._n_coalesced.append(len(record.chunks) - len({mark[1] for mark in record.chunks}))
 
     def _on_gc(self, phase: str, _info: dict[str, Any]) -> None:
         if phase == "start":
@@ -62,6 +73,8 @@ class HealthMonitor:
         interval_s = time.perf_counter() - began_s
         pauses_s, self._gc_pauses_s = self._gc_pauses_s, []
         lags_s.sort()
+        delays_s, self._delays_s = self._delays_s, []
+        coalesced, self._n_coalesced = self._n_coalesced, []
         return Health(
             at_monotonic_s=time.monotonic(),
             interval_s=interval_s,
@@ -71,4 +84,6 @@ class HealthMonitor:
             gc_pauses=len(pauses_s),
             gc_pause_max_s=max(pauses_s, default=0.0),
             in_flight=self._in_flight(),
+            kernel_to_user_max_s=max(delays_s, default=None),
+            coalesced_chunks=sum(coalesced) if coalesced else None,
         )

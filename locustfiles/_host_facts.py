@@ -12,11 +12,17 @@ import psutil
 from evidence.records import Json, Missing
 
 PACKAGES = ("locust", "gevent", "greenlet", "openai", "h11", "prometheus_client", "pydantic", "numpy")
+PROJECT_VERSION = "0.1.0"  # as in pyproject.toml; a test compares them
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "kernel": platform.release(), "system": platform.platform()}
+    found = {
+        "project": PROJECT_VERSION,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "system": platform.platform(),
+    }
     for name in PACKAGES:
         found[name] = metadata.version(name)
     return found

@@ -60,15 +60,17 @@ class _Watch:
             self._writer.stop()
 
 
-def converse(conn: Connection, request: bytes, *, timeout_s: float, stall_s: float | None) -> int:
-    """Sends the request and reads until the response has ended; returns t0 (monotonic ns).
+def converse(conn: Connection, request: bytes, *, timeout_s: float, stall_s: float | None) -> tuple[int, bool]:
+    """Sends the request and reads until the response has ended; returns t0 (monotonic ns) and whether we were killed.
 
     ``conn.ended`` says how it ended: "timeout_headers" or "timeout_stalled" after ``timeout_s`` in all or ``stall_s``
-    without a byte, "cancelled" when the greenlet was killed meanwhile (the caller goes on to die).
+    without a byte, "cancelled" when the greenlet was killed before the end. A killed caller goes on to die.
     """
+    killed = False
+    conn.prepare(request)
     t0_ns = time.monotonic_ns()
     deadline_ns = t0_ns + int(timeout_s * 1e9)
-    conn.start(request)
+    conn.start()
     with _Watch(conn) as done:
         try:
             while not done.is_set():
@@ -81,5 +83,11 @@ def converse(conn: Connection, request: bytes, *, timeout_s: float, stall_s: flo
                     break
                 done.wait((due_ns - now_ns) / 1e9)
         except GreenletExit:
+            killed = True
             conn.give_up("cancelled", time.monotonic_ns())
-    return t0_ns
+    return t0_ns, killed
+
+
+def closed_while_idle(conn: Connection, wait_s: float) -> bool:
+    """Whether the server closes a kept connection within ``wait_s``; some do so after each answer, unannounced."""
+    return _wait(conn.fileno(), "read", wait_s) and conn.stale()

@@ -1,15 +1,20 @@
 """The manifest of a run: what is asked, of whom, with what; and what of it is missing and why."""
 
+import json
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evidence.launch_folder import live_launch, open_launch
 from evidence.records import Json, Launch, Manifest, Missing
 from evidence.redact import redact_environment
+from infra.clock_offset import on_this_host
+from infra.openai_client import OpenAIClient, OpenAITransportError
 from infra.probe import ProbeReport, as_json
+from infra.provenance import Provenance, gather, probe_host
 from infra.recipes import Arm, ArmError, load_arm
 from locustfiles import _host_facts
 from locustfiles._options import Options, UsageError
@@ -36,26 +41,28 @@ def cite(options: Options) -> Cited:
         arm = load_arm(options.arm)
     except ArmError as error:
         raise UsageError(f"--arm {options.arm}: {error}") from None
-    folders = dict.fromkeys((options.run_dir / LAUNCHES, Path("runs") / LAUNCHES))
+    folders = dict.fromkeys((options.run_dir / LAUNCHES, options.run_dir.parent / LAUNCHES, Path("runs") / LAUNCHES))
     folder = live_launch(list(folders), options.host, options.arm)
     if folder is None:
         return Cited(arm=arm, folder=None, launch=None)
     return Cited(arm=arm, folder=folder, launch=open_launch(folder).launch)
 
 
-def chosen_model(options: Options, probed: ProbeReport) -> str:
+def chosen_model(options: Options, client: OpenAIClient) -> str:
     """``--model``, else the only model served. Raises UsageError that says what the server answered."""
     if options.model is not None:
         return options.model
-    models = probed.facts.models
+    try:
+        models = client.discover_models()
+    except OpenAITransportError as error:
+        key = " Set OPENAI_API_KEY, or --header." if error.status in (401, 403) else ""
+        said = f"{error.outcome}: {error.message}"
+        raise UsageError(f"/v1/models names no model ({said}): name the model with --model.{key}") from None
     if len(models) == 1:
         return models[0]
     if models:
         raise UsageError(f"the server serves {len(models)} models ({', '.join(models)}): choose one with --model")
-    got = probed.fetched.get("models")
-    said = "nothing" if got is None else (f"HTTP {got.status}" if got.status is not None else str(got.error))
-    key = " (set OPENAI_API_KEY, or --header)" if got is not None and got.status in (401, 403) else ""
-    raise UsageError(f"/v1/models names no model, it answered {said}{key}: name the model with --model")
+    raise UsageError("/v1/models lists no model: name the model with --model")
 
 
 def make_manifest(
@@ -71,6 +78,8 @@ def make_manifest(
     missing: list[Missing] = []
     commit, no_commit = _host_facts.git_commit()
     missing += [no_commit] if no_commit else []
+    provenance = _provenance(options, probed, cited, model)
+    missing += provenance.missing
     return Manifest(
         run_id=run_id,
         created_at_unix_s=time.time(),
@@ -84,10 +93,10 @@ def make_manifest(
         arm=_arm(cited),
         launch_dir=_shown(cited.folder, options.run_dir),
         launch_id=cited.launch.launch_id if cited.launch else None,
-        server=_server(probed, cited, options, missing),
-        model=_model(model, probed, cited, missing),
+        server={**provenance.server, **_server(probed, cited, options, missing)},
+        model={**provenance.model, **_model(model, probed, cited)},
         versions=_host_facts.versions(),
-        hardware=_hardware(options, missing),
+        hardware={**provenance.hardware, **_hardware(options, missing)},
         adapter=probed.facts.adapter,
         metric_types=dict(probed.facts.metric_types),
         git_commit=commit,
@@ -98,7 +107,7 @@ def make_manifest(
         request_extra=request_extra,
         wire_limit_bytes=WIRE_LIMIT_BYTES,
         n_workers=1,
-        missing=(*missing, *_always_missing(cited, options)),
+        missing=_once((*missing, *_always_missing(cited, options))),
     )
 
 
@@ -128,22 +137,20 @@ def _server(probed: ProbeReport, cited: Cited, options: Options, missing: list[M
     return facts
 
 
-def _model(model: str, probed: ProbeReport, cited: Cited, missing: list[Missing]) -> dict[str, Json]:
+def _model(model: str, probed: ProbeReport, cited: Cited) -> dict[str, Json]:
     facts: dict[str, Json] = {"asked": model, "meta": dict(probed.facts.model_meta)}
     facts["served"] = model if model in probed.facts.models else None
     if cited.launch is not None:
         facts.update(cited.launch.model)
+        facts["file_sha256"] = cited.launch.model.get("sha256")
         facts["draft"] = cited.launch.draft
-    else:
-        missing.append(Missing(what="model.revision", why="the server does not say which files it loaded"))
     return facts
 
 
 def _hardware(options: Options, missing: list[Missing]) -> dict[str, Json]:
     facts = _host_facts.hardware()
-    same_host = options.host.partition("://")[2].startswith(("127.", "localhost", "[::1]"))
+    same_host = on_this_host(options.host)
     facts["server_on_this_host"] = same_host
-    missing.append(Missing(what="gpu", why="GPU samples are not collected in this version"))
     if not same_host:
         missing.append(Missing(what="server hardware", why="the server runs on another host"))
     return facts
@@ -156,9 +163,41 @@ def _always_missing(cited: Cited, options: Options) -> list[Missing]:
             "no recipe (--label)" if cited.arm is None else f"no live launch of {cited.arm.name} serves {options.host}"
         )
         found.append(Missing(what="launch", why=why))
-    if cited.arm is None:
-        found.append(Missing(what="container_digest", why="not told for a server run by someone else"))
     return found
+
+
+def _provenance(options: Options, probed: ProbeReport, cited: Cited, model: str) -> Provenance:
+    """Packages, files, backends, container, GPUs and clock, as far as the server and this host tell."""
+    launch = cited.launch
+    host = probe_host(
+        options.host,
+        program=None,
+        pid=launch.pid if launch else None,
+        arm_digest=None,
+        launched_here=launch is not None,
+    )
+    if launch is not None:
+        host = replace(host, packages=launch.versions, why_no_packages=None)
+    bodies = {name: _json(got.body) for name, got in probed.fetched.items() if got.status == 200}
+    found = gather(host=host, bodies=bodies, settings=launch.resolved if launch else {}, asked=model)
+    if launch is None or launch.model.get("sha256") is None:
+        return found
+    return replace(found, missing=tuple(one for one in found.missing if one.what != "model.revision"))
+
+
+def _json(body: bytes | None) -> Json:
+    try:
+        return json.loads(body or b"null")
+    except ValueError:
+        return None
+
+
+def _once(missing: Iterable[Missing]) -> tuple[Missing, ...]:
+    """The first reason given for each thing."""
+    found: dict[str, Missing] = {}
+    for one in missing:
+        found.setdefault(one.what, one)
+    return tuple(found.values())
 
 
 def _shown_options(options: Options) -> dict[str, Json]:

@@ -30,6 +30,8 @@ class Options:
     extra_body: dict[str, Any]
     headers: dict[str, str]
     note: str | None
+    prometheus_url: str | None
+    client_metrics_port: int | None
     passes: int
     seed: int | None
 
@@ -47,6 +49,15 @@ def add_options(parser: LocustArgumentParser) -> None:
         default=None,
         metavar="URL",
         help="a /metrics endpoint of the server; repeatable (default: host, its path prefix, /metrics)",
+    )
+    group.add_argument(
+        "--prometheus-url",
+        default="",
+        metavar="URL",
+        help="a Prometheus that scrapes the server: asked for the run's window",
+    )
+    group.add_argument(
+        "--client-metrics-port", default="", metavar="PORT", help="serve this client's live metrics on loopback"
     )
     group.add_argument("--transport", default="wire", choices=["wire", "openai"], help="what times the stream")
     group.add_argument("--extra-body", default="", metavar="JSON", help="fields added to every request body")
@@ -92,7 +103,10 @@ def _headers(values: list[str]) -> dict[str, str]:
     return headers
 
 
-RESERVED_BODY_FIELDS = {"messages", "prompt", "stream", "model", "max_tokens", "stream_options"}
+RESERVED_BODY_FIELDS = {
+    *("messages", "prompt", "stream", "stream_options", "model", "max_tokens", "max_completion_tokens"),
+    *("temperature", "seed", "n", "ignore_eos", "cache_prompt", "timings_per_token"),
+}
 
 
 def _extra_body(text: str) -> dict[str, Any]:
@@ -110,18 +124,24 @@ def _extra_body(text: str) -> dict[str, Any]:
     return value
 
 
-def _whole_number(option: str, value: object, least: int) -> int:
+def _url_or_none(option: str, url: str) -> str | None:
+    if url and urlsplit(url).scheme not in ("http", "https"):
+        raise UsageError(f"{option} {url!r} is not a URL: write it as http://HOST:PORT/PATH")
+    return url or None
+
+
+def _whole_number(option: str, value: object, least: int, limit: int) -> int:
     try:
         number = int(str(value))
     except ValueError:
         number = least - 1
-    if number < least:
-        raise UsageError(f"{option} {value!r} is not a whole number of at least {least}")
+    if not least <= number < limit:
+        raise UsageError(f"{option} {str(value)[:40]!r} is not a whole number from {least} to below {limit}")
     return number
 
 
 def read_options(parsed: Namespace, host: str | None) -> Options:
-    """Options from Locust's parsed command line (or the web UI's fields, which arrive in the same namespace).
+    """Options from Locust's parsed command line.
 
     Raises UsageError naming the option, its value and what to do.
     """
@@ -131,8 +151,7 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
         raise UsageError("give exactly one of --arm NAME (a recipe in infra/arms) and --label TEXT (any other server)")
     metrics = _as_list(parsed.metrics_url)
     for url in metrics:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"--metrics-url {url!r} is not a URL: write it as http://HOST:PORT/metrics")
+        _url_or_none("--metrics-url", url)
     checked_host = _checked_host(host)
     return Options(
         host=checked_host,
@@ -146,6 +165,12 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
         extra_body=_extra_body(parsed.extra_body),
         headers=_headers(_as_list(parsed.header)),
         note=parsed.note or None,
-        passes=_whole_number("--passes", parsed.passes, 1),
-        seed=_whole_number("--seed", parsed.seed, 0) if parsed.seed != "" else None,
+        prometheus_url=_url_or_none("--prometheus-url", parsed.prometheus_url),
+        client_metrics_port=(
+            _whole_number("--client-metrics-port", parsed.client_metrics_port, 1, 65536)
+            if parsed.client_metrics_port != ""
+            else None
+        ),
+        passes=_whole_number("--passes", parsed.passes, 1, 1001),
+        seed=_whole_number("--seed", parsed.seed, 0, 2**63) if parsed.seed != "" else None,
     )

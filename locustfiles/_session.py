@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gevent
-from gevent.event import Event
+from greenlet import GreenletExit
 from tqdm import tqdm
 
 from evidence.errors import EvidenceError
@@ -25,21 +25,20 @@ from evidence.records import Request, Started
 from evidence.redact import collect_secrets
 from infra.engines.identify import request_extras
 from infra.openai_client import OpenAIClient, OpenAITransportError
-from infra.probe import ProbeReport, probe
-from infra.scrape import Scraper
+from infra.probe import probe
 from infra.target import Target
 from infra.wire.stream import StreamFacts
+from locustfiles._cache_state import CacheState
 from locustfiles._conformance import conformance
 from locustfiles._exchange import Exchange, facts_of, make_record
 from locustfiles._health import HealthMonitor
 from locustfiles._manifest import chosen_model, cite, make_manifest
 from locustfiles._options import Options, UsageError
+from locustfiles._telemetry import Telemetry
 from locustfiles._transports import OpenAITransport, Transport, WireTransport
 from scenarios.plan import Plan, PlannedRequest
 
-IDLE_INTERVAL_S = 0.2
-IDLE_LIMIT_S = 10.0
-GOOD, EVIDENCE_SAYS_NO, NOT_WRITTEN = 0, 1, 3
+EVIDENCE_SAYS_NO = 1
 
 
 class Session:
@@ -59,11 +58,16 @@ class Session:
             reason = next((got.error for got in probed.fetched.values() if got.error), "no answer")
             raise UsageError(f"nothing answers at {options.host} ({reason}): start the server, or check --host")
         cited = cite(options)
-        model = chosen_model(options, probed)
-        self._adapter = probed.facts.adapter
-        self._refuse_unprovable_cold(probed)
-        cold_per_request = plan.scenario.cache.policy == "cold"
-        self._extra = {**request_extras(probed.facts.engine, cold_per_request=cold_per_request), **options.extra_body}
+        limits = plan.scenario.limits
+        self._openai = OpenAIClient(
+            options.host, api_key=key, timeout_s=limits.timeout_s, stall_s=limits.stall_s, headers=options.headers
+        )
+        model = chosen_model(options, self._openai)
+        self._cache = CacheState(plan.scenario.cache, probed.facts, options.host, self._headers)
+        engine_extra = request_extras(
+            probed.facts.engine, cold_per_request=self._cache.by_request_field, version=probed.facts.version
+        )
+        self._extra = {**engine_extra, **options.extra_body}
         self._model = model
         self.run_id = new_id("run")
         manifest = make_manifest(
@@ -80,13 +84,15 @@ class Session:
         self._worker = self._writer.worker(0)
         for name, body in probed.bodies().items():
             self._writer.server_body(name, body)
-        self._scraper = Scraper(options.metrics_urls, self._writer.scrape, run_id=self.run_id, headers=self._headers)
-        self._scrape_stop: Event | None = None
-        self._scrape_loop: gevent.Greenlet | None = None
-        self._openai: OpenAIClient | None = None
-        if options.transport == "openai":
-            limit_s = plan.scenario.limits.stall_s or plan.scenario.limits.timeout_s
-            self._openai = OpenAIClient(options.host, api_key=key, timeout_s=limit_s, headers=options.headers)
+        self._telemetry = Telemetry(
+            self._writer,
+            options,
+            engine=probed.facts.adapter,
+            version=probed.facts.version,
+            interval_s=plan.scenario.telemetry.scrape_interval_s,
+            headers=self._headers,
+            on_failure=self._beside_failed,
+        )
         self._health = HealthMonitor(self._worker.health, lambda: self.in_flight)
         self._n_started = 0
         self._window_open = False
@@ -97,41 +103,37 @@ class Session:
     def path(self) -> Path:
         return self._writer.path
 
-    def _refuse_unprovable_cold(self, probed: ProbeReport) -> None:
-        cache, engine = self.plan.scenario.cache, probed.facts.engine
-        if cache.policy != "cold":
-            return
-        if engine != "llama.cpp":
-            raise UsageError(
-                f'cache.policy = "cold" cannot be proven on this server (engine {engine}) in this version: '
-                'set policy = "as-is" in the scenario'
-            )
-        if cache.per == "cell":
-            raise UsageError(
-                "llama.cpp has no reset that clears a whole cell's cache but a restart: "
-                'set per = "request" beside policy = "cold" in the scenario'
-            )
-
     def transport(self) -> Transport:
         """A transport for one user; the openai client is shared and primed by one unmeasured request."""
         limits = self.plan.scenario.limits
-        if self._openai is None:
-            return WireTransport(
-                Target.parse(self.options.host), self._headers, timeout_s=limits.timeout_s, stall_s=limits.stall_s
-            )
-        return OpenAITransport(self._openai)
+        if self.options.transport == "openai":
+            return OpenAITransport(self._openai)
+        return WireTransport(
+            Target.parse(self.options.host), self._headers, timeout_s=limits.timeout_s, stall_s=limits.stall_s
+        )
 
-    def begin(self) -> None:
-        """Starts what runs beside the requests, and primes the openai client."""
-        self._health.start()
+    def begin(self, give_up: Callable[[], None]) -> None:
+        """Starts what runs beside the requests, and primes the openai client.
+
+        ``give_up`` ends the run early: it is called when something beside the requests cannot write any more.
+        """
+        self._give_up = give_up
+        self._health.start(self._beside_failed)
+        self._telemetry.begin()
         total = len(self.plan.requests)
         self._bar = tqdm(total=total, desc=self.options.arm or self.options.label, unit="req", file=sys.stderr)
-        if self._openai is not None and self.plan.requests:
+        if self.options.transport == "openai" and self.plan.requests:
+            first = self.plan.requests[0]
             try:
-                first = self.plan.requests[0]
                 self._openai.prime(self.body_of(first), first.endpoint)
             except OpenAITransportError as error:
                 self._writer.notice(f"the priming request failed: {error}")
+            else:
+                self._writer.notice("one priming request of one token was sent before the warm-up, unmeasured")
+
+    def _beside_failed(self, error: BaseException) -> None:
+        self.failed(error)
+        gevent.spawn(self._give_up)  # this is called from the hub, which must not wait
 
     def body_of(self, planned: PlannedRequest) -> dict[str, Any]:
         """The request's body: what the plan says, then the engine's and the user's own fields."""
@@ -147,10 +149,9 @@ class Session:
 
     @contextmanager
     def window(self) -> Iterator[None]:
-        """The measured part: at rest and scraped on both sides, scraped each second in between."""
-        self._at_rest("before the measured requests")
-        self._scraper.scrape("before")
-        self._start_scraping()
+        """The measured part: the cache as asked, at rest and scraped on both sides, scraped each second in between."""
+        self._cache.before_window()
+        self._telemetry.open_window()
         gc.collect()
         gc.freeze()
         self._window_open = True
@@ -163,30 +164,16 @@ class Session:
             return
         self._window_open = False
         gc.unfreeze()
-        self._stop_scraping()
-        self._at_rest("after the measured requests")
-        self._scraper.scrape("after")
-
-    def _at_rest(self, when: str) -> None:
-        idle = self._scraper.idle_check(
-            self._adapter, interval_s=IDLE_INTERVAL_S, limit_s=IDLE_LIMIT_S, sleep=gevent.sleep
-        )
-        if not idle.proven:
-            self._writer.notice(f"not shown to be at rest {when}: {idle.seen}")
-
-    def _start_scraping(self) -> None:
-        self._scrape_stop = Event()
-        interval_s = self.plan.scenario.telemetry.scrape_interval_s
-        self._scrape_loop = gevent.spawn(self._scraper.loop, interval_s, self._scrape_stop)
-
-    def _stop_scraping(self) -> None:
-        if self._scrape_loop is not None and self._scrape_stop is not None:
-            self._scrape_stop.set()
-            loop, self._scrape_loop = self._scrape_loop, None
-            loop.get()  # raises what the loop died of
+        self._telemetry.close_window()
 
     def send(self, planned: PlannedRequest, transport: Transport) -> Request:
-        """One planned request from its started line to its ended line; the record that was written."""
+        """One planned request from its started line to its ended line; the record that was written.
+
+        Raises GreenletExit, once the line is written, where the user was killed meanwhile.
+        """
+        if planned.phase == "measured":
+            self._cache.before_request()
+        since_reset = self._cache.n_since_reset
         started = Started(
             run_id=self.run_id,
             worker=0,
@@ -207,13 +194,19 @@ class Session:
                 gc.enable()
         # From here on nothing switches greenlets, so that a kill cannot fall between the end and its line.
         facts = facts_of(exchange, lambda: None)
-        record = self._record(planned, started, exchange, facts)
+        record = self._record(planned, started, exchange, facts, since_reset)
+        self._cache.sent()
         transport.keep(facts.reusable)
+        self._health.ended(record)
         if self._bar is not None:
             self._bar.update()
+        if exchange.killed:
+            raise GreenletExit
         return record
 
-    def _record(self, planned: PlannedRequest, started: Started, exchange: Exchange, facts: StreamFacts) -> Request:
+    def _record(
+        self, planned: PlannedRequest, started: Started, exchange: Exchange, facts: StreamFacts, since_reset: int | None
+    ) -> Request:
         wire, missing = None, "nothing was received"
         if exchange.segments:
             wire = self._worker.wire(started.sequence, exchange.segments)
@@ -225,6 +218,7 @@ class Session:
             facts=facts,
             wire=wire,
             wire_missing=missing if wire is None else None,
+            since_reset=since_reset,
         )
         self._worker.ended(record)
         return record
@@ -233,7 +227,7 @@ class Session:
         """The recorder's own failure: remembered once, and said."""
         if self.failure is not None:
             return
-        self.exit_code = NOT_WRITTEN if isinstance(error, EvidenceError) else EVIDENCE_SAYS_NO
+        self.exit_code = error.exit_code if isinstance(error, EvidenceError) else EVIDENCE_SAYS_NO
         self.failure = f"{type(error).__name__}: {error}"
         print(f"the run stops: {self.failure}", file=sys.stderr)
 
@@ -247,20 +241,23 @@ class Session:
                 self._writer.notice(f"the recorder failed: {self.failure}")
             self.close_window()
             self._health.stop()
+            self._telemetry.stop()
+            resets = self._cache.record()
+            if resets is not None:
+                self._writer.server_body("resets.json", resets)
             self._writer.server_body("conformance.json", conformance(self.path, self.plan))
             self._writer.seal()
         except EvidenceError as error:
             self.failed(error)
-            self._writer.close()
         finally:
+            self._writer.close()
+            self._openai.close()
             if self._bar is not None:
                 self._bar.close()
-            if self._openai is not None:
-                self._openai.close()
 
     def verdict(self) -> int:
         """Prints what ``analysis check`` says of the folder; the exit code of the run."""
         done = subprocess.run(
-            [sys.executable, "-m", "analysis", "check", str(self.path)], stdout=sys.stderr, check=False
+            [sys.executable, "-m", "analysis", "check", "--brief", str(self.path)], stdout=sys.stderr, check=False
         )
         return self.exit_code if self.exit_code is not None else done.returncode

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from greenlet import GreenletExit
@@ -13,12 +14,15 @@ from infra.openai_client import OpenAIClient, OpenAITransportError
 from infra.target import Target
 from infra.wire.stamps import Ended, Segment
 from locustfiles._exchange import Exchange, Failure
-from locustfiles._loop import GEVENT_IO, converse
+from locustfiles._loop import GEVENT_IO, closed_while_idle, converse
 from scenarios.plan import PlannedRequest
 
 PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 CONNECT_TIMEOUT_S = 10.0
+NEVER_SENT = ("connect_refused", "connect_failed", "tls_failed")
 N_CLOCK_READINGS = 5
+WATCHED_S = 0.05  # before the first reuse of a connection
+UNREAD_WITHIN_S = 0.005  # or two round trips, where those are longer
 CANCELLED = Failure(
     outcome="cancelled", error=ErrorFacts(kind="GreenletExit", message="the run was stopped before anything was sent")
 )
@@ -37,9 +41,10 @@ class Transport(Protocol):
 class WireTransport:
     """One user's connection: dialled when needed, kept alive where the server keeps it.
 
-    A server may close a kept connection at the very moment it is used again. Such a request was never read: when a
-    reused connection ends without one byte, the request is sent once more on a new one (t0 is that of the second), the
-    record says so, and from then on this user dials for each request.
+    Some servers close a kept connection after each answer without saying so: before the first reuse the connection is
+    watched for a moment, outside of any timing. A server may still close one at the very moment it is used again: when
+    the request could not be sent whole, or the connection ended without one byte within a round trip, it was not read
+    and is sent once more on a new one (``connection.sent_before_s``). Anything later is the server's failure.
     """
 
     def __init__(self, target: Target, headers: Mapping[str, str], *, timeout_s: float, stall_s: float | None) -> None:
@@ -48,55 +53,74 @@ class WireTransport:
         self._timeout_s = timeout_s
         self._stall_s = stall_s
         self._dialed: Dialed | None = None
-        self._server_keeps = True
+        self._server_keeps: bool | None = None  # None: not known yet
 
     def send(self, planned: PlannedRequest, body: Mapping[str, Any]) -> Exchange:
         payload = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
         request = self._target.request("POST", PATHS[planned.endpoint], self._headers, payload)
-        exchange = self._exchange(request, note=None)
-        unread = exchange.ended in ("eof", "reset") and not exchange.segments
-        if unread and exchange.connection is not None and exchange.connection.reused:
-            self._server_keeps = False
-            self.close()
-            exchange = self._exchange(request, note="sent again: the server had closed the kept connection")
-        return exchange
+        first = self._exchange(request, sent_first_ns=None)
+        if not self._was_not_read(first):
+            return first
+        self._server_keeps = False
+        self.close()
+        again = self._exchange(request, sent_first_ns=first.t0_monotonic_ns)
+        if again.t0_monotonic_ns is None:
+            reason = again.failure.error.message if again.failure else "no connection"
+            return replace(first, killed=again.killed, notes=(*first.notes, f"could not be sent again: {reason}"))
+        return again
 
-    def _exchange(self, request: bytes, note: str | None) -> Exchange:
+    def _was_not_read(self, exchange: Exchange) -> bool:
+        if exchange.connection is None or not exchange.connection.reused or exchange.segments or exchange.killed:
+            return False
+        if exchange.ended not in ("eof", "reset") or exchange.t0_monotonic_ns is None or self._dialed is None:
+            return False
+        round_trip_s = max(UNREAD_WITHIN_S, 2 * self._dialed.connect_s)
+        took_s = (exchange.ended_monotonic_ns - exchange.t0_monotonic_ns) / 1e9
+        return took_s < round_trip_s or any(note.startswith("sending:") for note in exchange.notes)
+
+    def _exchange(self, request: bytes, sent_first_ns: int | None) -> Exchange:
         try:
             dialed, reused = self._connection()
         except DialError as error:
             return _nothing_sent(Failure(outcome=error.outcome, error=ErrorFacts(kind="DialError", message=str(error))))
         except GreenletExit:
             return _nothing_sent(CANCELLED)
-        offset_ns = wall_minus_monotonic_ns()
+        clocks = read_clocks(N_CLOCK_READINGS)
         conn = dialed.conn
-        t0_ns = converse(conn, request, timeout_s=self._timeout_s, stall_s=self._stall_s)
+        t0_ns, killed = converse(conn, request, timeout_s=self._timeout_s, stall_s=self._stall_s)
         ended, ended_ns = conn.ended, conn.ended_at_ns
         assert ended is not None and ended_ns is not None, "converse returns when the response has ended"
+        notes = [conn.fault] if conn.fault else []
+        if conn.want_write:
+            notes.append("the response ended before the request was sent whole")
         return Exchange(
             transport="wire",
             framing="http",
             segments=conn.segments,
             ended=ended,
             t0_monotonic_ns=t0_ns,
-            wall_minus_monotonic_ns=offset_ns,
+            clocks=clocks,
             ended_monotonic_ns=ended_ns,
-            wall_minus_monotonic_at_end_ns=wall_minus_monotonic_ns(),
+            clocks_at_end=read_clocks(N_CLOCK_READINGS),
             connection=ConnectionFacts(
                 reused=reused,
                 resolve_s=None if reused else dialed.resolve_s,
                 connect_s=None if reused else dialed.connect_s,
                 tls_s=None if reused else dialed.tls_s,
                 tls_version=dialed.tls_version,
+                sent_before_s=None if sent_first_ns is None else (t0_ns - sent_first_ns) / 1e9,
             ),
-            notes=tuple(text for text in (note, conn.fault) if text),
+            killed=killed,
+            notes=tuple(notes),
         )
 
     def _connection(self) -> tuple[Dialed, bool]:
         if self._dialed is not None:
-            if not self._dialed.conn.stale():
+            conn = self._dialed.conn
+            if self._server_keeps is None:
+                self._server_keeps = not closed_while_idle(conn, WATCHED_S)
+            if self._server_keeps and not conn.stale():
                 return self._dialed, True
-            self._server_keeps = False
             self.close()
         self._dialed = dial(self._target, min(CONNECT_TIMEOUT_S, self._timeout_s), io=GEVENT_IO)
         return self._dialed, False
@@ -106,7 +130,7 @@ class WireTransport:
             return
         if (
             reusable
-            and self._server_keeps
+            and self._server_keeps is not False
             and self._dialed.conn.ended == "complete"
             and not self._dialed.conn.want_write
         ):
@@ -121,7 +145,10 @@ class WireTransport:
 
 
 class OpenAITransport:
-    """The shared openai client: user stamps of a busy library, bodies without their HTTP framing."""
+    """The shared openai client: user stamps of a busy library, bodies without their HTTP framing.
+
+    Its t0 is the instant of the call, so a connection that it has to make first is part of its latencies.
+    """
 
     def __init__(self, client: OpenAIClient) -> None:
         self._client = client
@@ -132,7 +159,8 @@ class OpenAITransport:
         headers_ns: int | None = None
         ended: Ended = "complete"
         failure: Failure | None = None
-        offset_ns = wall_minus_monotonic_ns()
+        killed = False
+        clocks = read_clocks(N_CLOCK_READINGS)
         t0_ns = time.monotonic_ns()
         try:
             with self._client.stream(body, planned.endpoint) as opened:
@@ -149,20 +177,22 @@ class OpenAITransport:
                 error=ErrorFacts(kind=error.kind, message=error.message, http_status=error.status, body=error.body),
             )
         except GreenletExit:
-            ended = "cancelled"
+            ended, killed = "cancelled", True
+        sent = failure is None or failure.outcome not in NEVER_SENT
         return Exchange(
             transport="openai",
             framing="body",
             segments=segments,
             ended=ended,
-            t0_monotonic_ns=t0_ns,
-            wall_minus_monotonic_ns=offset_ns,
+            t0_monotonic_ns=t0_ns if sent else None,
+            clocks=clocks,
             ended_monotonic_ns=time.monotonic_ns(),
-            wall_minus_monotonic_at_end_ns=wall_minus_monotonic_ns(),
+            clocks_at_end=read_clocks(N_CLOCK_READINGS),
             connection=None,
             http_status=status,
             headers_after_s=None if headers_ns is None else (headers_ns - t0_ns) / 1e9,
             failure=failure,
+            killed=killed,
         )
 
     def keep(self, reusable: bool) -> None:
@@ -172,22 +202,19 @@ class OpenAITransport:
         """The client is shared: the session closes it."""
 
 
-def wall_minus_monotonic_ns() -> int:
-    return read_clocks(N_CLOCK_READINGS).wall_minus_monotonic_ns
-
-
 def _nothing_sent(failure: Failure) -> Exchange:
-    now_ns = time.monotonic_ns()
-    offset_ns = wall_minus_monotonic_ns()
+    clocks = read_clocks()
+    cancelled = failure.outcome == "cancelled"
     return Exchange(
         transport="wire",
         framing="http",
         segments=(),
-        ended="cancelled" if failure.outcome == "cancelled" else "eof",
+        ended="cancelled" if cancelled else "eof",
         t0_monotonic_ns=None,
-        wall_minus_monotonic_ns=offset_ns,
-        ended_monotonic_ns=now_ns,
-        wall_minus_monotonic_at_end_ns=offset_ns,
+        clocks=clocks,
+        ended_monotonic_ns=time.monotonic_ns(),
+        clocks_at_end=clocks,
         connection=None,
         failure=failure,
+        killed=cancelled,
     )

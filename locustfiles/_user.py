@@ -1,10 +1,10 @@
 """The abstract user of every locustfile, and the listeners that start and join the recorder."""
 
+import logging
 import sys
 from typing import Any
 
 import gevent
-from greenlet import GreenletExit
 from locust import User, events
 from locust.env import Environment
 from locust.exception import StopUser
@@ -17,7 +17,7 @@ from scenarios.plan import PlannedRequest
 from scenarios.stock import plan_from_file
 from scenarios.strict_toml import ScenarioError
 
-USAGE, NOT_WRITTEN = 2, 3
+USAGE = 2
 
 # One run a process in headless mode: the session lives as long as the process.
 _sessions: dict[int, Session] = {}
@@ -54,8 +54,6 @@ class EvidenceUser(User):
             exception=failure,
             context={},
         )
-        if record.outcome == "cancelled":
-            raise GreenletExit
         return record
 
     def finish(self) -> None:
@@ -80,6 +78,8 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
     """Everything that was typed is checked, and the folder made, before the first user exists."""
     assert environment.parsed_options is not None
     try:
+        _refuse_what_does_not_run(environment.parsed_options)
+        _quieten(environment.parsed_options)
         options: Options = read_options(environment.parsed_options, environment.host)
         plan = plan_from_file(options.scenario, passes=options.passes, seed=options.seed)
         _sessions[id(environment)] = Session(options, plan)
@@ -88,7 +88,25 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
         sys.exit(USAGE)
     except EvidenceError as error:
         print(error, file=sys.stderr)
-        sys.exit(NOT_WRITTEN)
+        sys.exit(error.exit_code)
+
+
+def _quieten(parsed: Any) -> None:
+    """Locust's tables of rounded percentiles are a live view at best: one progress bar and the verdict are printed."""
+    parsed.only_summary = True
+    logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
+
+
+def _refuse_what_does_not_run(parsed: Any) -> None:
+    """Ways of running that this version would get wrong, refused before a folder is made."""
+    if parsed.master or parsed.worker or parsed.processes:
+        raise UsageError("one process records a run in this version: leave --master, --worker and --processes out")
+    if not parsed.headless:
+        raise UsageError("the web UI does not record a run in this version: add --headless")
+    if parsed.json or parsed.json_file:
+        raise UsageError("Locust's own JSON is rounded and no evidence: use `python -m analysis summary RUN --json`")
+    if (parsed.num_users or 1) != 1:
+        raise UsageError(f"--users {parsed.num_users}: a sequential replay has one user; leave the option out")
 
 
 def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
@@ -96,6 +114,7 @@ def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
     session = _sessions.get(id(environment))
     if session is None:
         return
+    environment.process_exit_code = 1  # until the folder is sealed and judged: Locust swallows what a listener raises
     if environment.runner is not None and environment.runner.user_count:
         environment.runner.stop()
     session.seal()

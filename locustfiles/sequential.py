@@ -18,7 +18,7 @@ class SequentialUser(EvidenceUser):
         self.guarded(self._replay)
 
     def _replay(self) -> None:
-        self.session.begin()
+        self.session.begin(self.environment.runner.quit)
         plan = self.session.plan
         for planned in plan.warmup:
             self.send(planned)

@@ -8,6 +8,9 @@ any number of workers. The order is therefore not a random generator's: prompts 
 ``sha256("{seed}:{stream}:{prompt_id}")``, with the stream "measured" or "warmup". Adding a prompt does not move the
 others against each other.
 
+Under ``cache.policy = "warm"`` the warm-up ends with every measured prompt once, in the same order and to the same
+length: what the server keeps of prompts and of its own answers is there when measuring begins.
+
 A plan may be passed over several times: the seeded order is cycled, and under ``cache.policy = "cold"`` every repeat of
 a prompt carries a salt in front of its text, so that a prefix kept by the server cannot answer for it. The salt comes
 from the seed, so it is the same in every arm.
@@ -99,8 +102,13 @@ def expand(scenario: Scenario, stock: Stock, *, passes: int = 1, source: Path | 
     warmup = _warmup(scenario, stock, source)
     order = _ordered(scenario, chosen)
     requests = [_planned(scenario, prompt, place, place, "warmup", 0) for place, prompt in enumerate(warmup)]
+    if scenario.cache.policy == "warm":
+        for place, prompt in enumerate(order, start=len(requests)):
+            priming = _planned(scenario, prompt, place, place, "warmup", 0)
+            requests.append(priming.model_copy(update={"max_tokens": scenario.request.max_tokens[prompt.domain]}))
+    n_before = len(requests)
     for place, (prompt, cycle) in enumerate(_cycled(order, passes * len(order))):
-        requests.append(_planned(scenario, prompt, len(warmup) + place, place, "measured", cycle))
+        requests.append(_planned(scenario, prompt, n_before + place, place, "measured", cycle))
     digest = plan_digest(request.model_dump(mode="json") for request in requests)
     return Plan(scenario=scenario, requests=tuple(requests), prompts_sha256=dict(stock.sha256), digest=digest)
 

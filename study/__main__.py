@@ -11,10 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from infra.recipes import ArmError
 from scenarios.stock import plan_from_file
-from scenarios.strict_toml import ScenarioError
+from scenarios.strict_toml import ScenarioError, read_toml
+from scenarios.study_file import is_study, load_study
 from study.check import ASSUMED_TOK_PER_S, report_of_error, report_on, table_of
+from study.check_study import study_report, study_table
 from study.demo import demo
+from study.run import run_command
 
 GOOD, EVIDENCE_SAYS_NO, USAGE, NOT_WRITTEN = 0, 1, 2, 3
 
@@ -36,6 +40,16 @@ def parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(command=check_command)
 
+    run = verbs.add_parser("run", help="run a study: arms x paired launches in the planned order")
+    run.add_argument("file", metavar="FILE", type=Path, help="a study, for example scenarios/demo-study.toml")
+    run.add_argument("--resume", action="store_true", help="take up the newest unfinished study of this file")
+    run.add_argument(
+        "--budget", metavar="MINUTES", type=_rate, help="drop what the file says may be dropped, in its order"
+    )
+    run.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the study's folder lands")
+    run.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    run.set_defaults(command=study_command)
+
     shown = verbs.add_parser("demo", help="measure three arms of the embedded engine, one launch each, and compare")
     shown.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the folders land")
     shown.set_defaults(command=lambda args: demo(args.run_dir))
@@ -45,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
 def check_command(args: argparse.Namespace) -> int:
     """Exit 0 with the plan's size, order, digest and estimate; exit 2 with every problem of a file that is refused."""
     try:
+        if is_study(read_toml(args.file)):
+            return _study_check(args)
         plan = plan_from_file(args.file)
     except ScenarioError as error:
         print(error, file=sys.stderr)
@@ -54,6 +70,30 @@ def check_command(args: argparse.Namespace) -> int:
     report = report_on(plan, args.file, args.assume_tok_per_s)
     print(json.dumps(report) if args.json else table_of(report))
     return GOOD
+
+
+def _study_check(args: argparse.Namespace) -> int:
+    study = load_study(args.file)
+    plan = plan_from_file(args.file.parent / study.scenario, passes=study.passes)
+    report = study_report(study, plan, args.file, args.assume_tok_per_s)
+    print(json.dumps(report) if args.json else study_table(report))
+    return GOOD if report["ok"] else USAGE
+
+
+def study_command(args: argparse.Namespace) -> int:
+    """Exit 0 when every cell is done, 1 when one is not; the study's folder is the last line on standard output."""
+    try:
+        code, folder = run_command(args.file, args.run_dir, resume=args.resume, budget_minutes=args.budget)
+    except (ArmError, ScenarioError) as error:
+        print(error, file=sys.stderr)
+        if args.json:
+            print(json.dumps({"ok": False, "error": str(error)}))
+        return USAGE
+    if args.json:
+        print(json.dumps({"ok": code == GOOD, "study_dir": None if folder is None else str(folder)}))
+    elif folder is not None:
+        print(folder)
+    return code
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -59,3 +59,14 @@ def judged(found_scrapes, requests=None, *, adapter=LLAMACPP, speculative=True, 
     return judge_server(
         requests=requests, scrapes=found_scrapes, plan=PLAN, adapter=adapter, speculative=speculative, **options
     )
+
+
+def engine_scrape(role: str, text: str | None, *, url: str = URL, **changes) -> Scrape:
+    """A scrape of an engine that sends no start stamp in its headers."""
+    return scrape(role, text, url=url, **({"headers": {"Content-Type": "text/plain; version=0.0.4"}} | changes))
+
+
+def engine_scrapes(before: str, after: str, *during: str, url: str = URL) -> list[Scrape]:
+    idle = [engine_scrape("idle-check", before, url=url) for _ in range(3)]
+    between = [engine_scrape("during", one, url=url) for one in during]
+    return [*idle, engine_scrape("before", before, url=url), *between, engine_scrape("after", after, url=url)]

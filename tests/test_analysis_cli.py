@@ -246,7 +246,9 @@ def test_a_path_that_is_not_there_is_a_plain_error_that_names_it(
 ) -> None:
     code = main([command, str(tmp_path / "nowhere"), "--json"])
     shown = capsys.readouterr()
-    assert (code, shown.out) == (2, "")
+    assert code == 2
+    assert json.loads(shown.out)["exit_code"] == 2
+    assert str(tmp_path / "nowhere") in json.loads(shown.out)["error"]
     assert str(tmp_path / "nowhere") in shown.err
 
 

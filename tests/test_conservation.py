@@ -19,7 +19,7 @@ def fails(side):
 def test_every_check_has_a_name_of_its_own_and_says_what_was_seen_or_why_not():
     side = judged(SPEC)
     names = [c.name for c in side.checks]
-    assert len(names) == len(set(names)) == 18
+    assert len(names) == len(set(names)) == 20
     for found in side.checks:
         assert found.seen if found.state != "not observable" else found.why
 

@@ -7,11 +7,13 @@ from typing import get_args
 import pytest
 
 from analysis.verdict import REMEDIES
-from evidence import records
+from evidence import gpu_records, records, study_records, window_records
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
-RECORDS = [r for r in vars(records).values() if isinstance(r, type) and issubclass(r, records.Record)]
+MODULES = (records, window_records, gpu_records, study_records)
+FOUND = {r for m in MODULES for r in vars(m).values() if isinstance(r, type) and issubclass(r, records.Record)}
+RECORDS = sorted(FOUND, key=lambda r: r.__name__)
 
 
 @pytest.mark.parametrize("record", [r for r in RECORDS if r is not records.Record], ids=lambda r: r.__name__)

@@ -181,11 +181,6 @@ def test_nan_is_no_delta():
     assert isinstance(delta.reading, Unmeasured)
 
 
-def test_the_servers_time_per_token_leaves_first_tokens_out():
-    assert llamacpp.generation_s_per_token(window(body(0), body(2)), n_requests=1) == Measured(1.915 / 136)
-    assert isinstance(llamacpp.generation_s_per_token(window(body(2), body(3)), n_requests=1), Unmeasured)
-
-
 def test_idle_is_judged_on_counters_and_process_not_on_gauges():
     assert llamacpp.idle_key(shot(body(2))) == llamacpp.idle_key(shot(body(3)))
     assert llamacpp.idle_key(shot(body(2))) != llamacpp.idle_key(shot(body(2, n_decode_total=45)))

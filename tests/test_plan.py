@@ -298,3 +298,17 @@ def test_another_seed_changes_the_order_of_a_file_and_nothing_else():
     assert [r.prompt_id for r in own.measured] != [r.prompt_id for r in other.measured]
     assert {r.prompt_id for r in own.measured} == {r.prompt_id for r in other.measured}
     assert other.scenario.seed == 4242
+
+
+def test_a_warm_cache_is_primed_with_every_measured_prompt_once_before_measuring(tmp_path):
+    (tmp_path / "warm.toml").write_text(
+        'name = "w"\nkind = "sequential"\nseed = 1\n[mix]\ndomains = { code = 2, prose = 1 }\n'
+        "[request]\nmax_tokens = { code = 9, prose = 7 }\n[warmup]\nrequests = 1\n"
+        '[cache]\npolicy = "warm"\n',
+        encoding="utf-8",
+    )
+    plan = plan_from_file(tmp_path / "warm.toml")
+    assert [r.prompt_id for r in plan.warmup[1:]] == [r.prompt_id for r in plan.measured]
+    assert [r.max_tokens for r in plan.warmup[1:]] == [r.max_tokens for r in plan.measured]
+    assert len({r.plan_id for r in plan.requests}) == len(plan.requests) == 7
+    assert [r.sequence for r in plan.requests] == list(range(7))

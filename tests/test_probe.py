@@ -1,14 +1,18 @@
 """What a running server is, and the openai client as a second pair of eyes."""
 
+import argparse
 import json
 import socket
 
 import pytest
 
+from infra.asked import judge
 from infra.fake_engine import running_fake_engine
 from infra.fetch import Fetched
 from infra.openai_client import OpenAIClient, OpenAITransportError, validate_chunks
-from infra.probe import ProbeReport, as_json, main_lines, probe
+from infra.probe import ProbeReport, add_arguments, as_json, command, main_lines, probe
+from infra.wire.stamps import Segment
+from infra.wire.stream import read_stream
 
 BODY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "stream_options": {"include_usage": True}}
 
@@ -137,3 +141,58 @@ def test_recorded_chunks_are_judged_one_by_one():
     report = validate_chunks(events)
     assert (report.n, report.n_bad) == (4, 3)
     assert report.problems[0].startswith("chunk 2: id")
+
+
+def options(*argv: str):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def test_asking_shows_what_an_answer_carries_in_fact(engine, capsys):
+    assert command(options(engine.url, "--ask", "--json")) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert any("usage in its answer" in offer for offer in said["asked"]["offers"])
+    assert any("cached prompt tokens" in offer for offer in said["asked"]["offers"])
+    assert {lack["what"] for lack in said["missing"]} >= {"verify steps of a single request"}
+
+
+def test_a_probe_asks_no_model_unless_told_to(engine, capsys):
+    assert command(options(engine.url)) == 0
+    printed = capsys.readouterr().out
+    assert "answered" not in printed
+    assert "this is" in printed
+    assert as_json(probe(engine.url))["asked"] is None
+
+
+def test_a_wrong_header_is_a_usage_error_that_says_how_to_write_it(engine, capsys):
+    assert command(options(engine.url, "--header", "oops")) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
+
+
+def stream(*payloads: dict) -> list[Segment]:
+    events = b"".join(b"data: " + json.dumps(p).encode() + b"\n\n" for p in payloads) + b"data: [DONE]\n\n"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(events)
+    return [Segment(None, 1, head + events)]
+
+
+def chunk(text: str, n: int, finish: str | None = None) -> dict:
+    return {
+        "id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m",
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": n, "total_tokens": 5 + n},
+    }  # fmt: skip
+
+
+def test_tokens_that_never_arrive_are_told_as_thinking_taken_out(engine):
+    facts = probe(engine.url).facts
+    told = judge(read_stream(stream(chunk("four", 32, "stop")), ended="complete"), facts)
+    assert any("takes thinking out" in lack.why for lack in told.missing)
+    plain = judge(read_stream(stream(chunk("one two three four", 4, "stop")), ended="complete"), facts)
+    assert not any("takes thinking out" in lack.why for lack in plain.missing)
+
+
+def test_a_stream_in_one_piece_is_told_as_held_back(engine):
+    many = [chunk("word ", n, "stop" if n == 12 else None) for n in range(1, 13)]
+    told = judge(read_stream(stream(*many), ended="complete"), probe(engine.url).facts)
+    assert any("holds the stream back" in lack.why for lack in told.missing)

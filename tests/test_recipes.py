@@ -7,26 +7,47 @@ import pytest
 
 from infra.embedded import SettingError, fill, settings
 from infra.models import FILES
-from infra.recipes import ARMS, Arm, ArmError, arm_names, differences, load_arm
+from infra.recipes import ARMS, ArmError, EmbeddedArm, arm_names, differences, load_arm
+from infra.resolved import compare_resolved
 
-STOCK = (
+EMBEDDED = (
     *("cpu-f32", "cpu-f32-badpair", "cpu-f32-draft", "cpu-f32-kvq8", "cpu-f32-ngram"),
     *("cpu-q4", "cpu-q4-selfdraft"),
 )
+COMMANDS = (
+    *("llamacpp-cpu", "llamacpp-cuda", "llamacpp-cuda-draft", "llamacpp-cuda-kvq8", "llamacpp-cuda-mtp"),
+    *("llamacpp-cuda-mtp-off", "llamacpp-cuda-ngram", "llamacpp-vulkan-mtp", "llamacpp-vulkan-mtp-off"),
+    *(
+        "sglang-baseline",
+        "sglang-draft",
+        "sglang-eagle3",
+        "sglang-fp8kv",
+        "sglang-mtp",
+        "sglang-mtp-off",
+        "sglang-ngram",
+    ),
+    *("study-baseline", "study-draft", "study-eagle3", "study-fp8kv", "study-ngram"),
+    *("vllm-baseline", "vllm-draft", "vllm-eagle3", "vllm-fp8kv", "vllm-mtp", "vllm-mtp-off", "vllm-ngram"),
+)
+STOCK = (*EMBEDDED, *COMMANDS)
+BASELINES = [
+    *("cpu-f32", "llamacpp-cpu", "llamacpp-cuda", "llamacpp-cuda-mtp-off", "llamacpp-vulkan-mtp-off"),
+    *("sglang-baseline", "sglang-mtp-off", "study-baseline", "vllm-baseline", "vllm-mtp-off"),
+]
 
 
 def test_the_stock_arms_are_these() -> None:
     assert arm_names() == STOCK
-    assert [name for name in STOCK if load_arm(name).baseline is None] == ["cpu-f32"]
+    assert [name for name in STOCK if load_arm(name).baseline is None] == BASELINES
 
 
 @pytest.mark.parametrize("name", STOCK)
 def test_speculation_is_asked_for_exactly_where_the_name_says_so(name: str) -> None:
-    asked = any(word in name for word in ("ngram", "draft", "badpair"))
+    asked = any(word in name for word in ("ngram", "draft", "badpair", "eagle3", "mtp")) and not name.endswith("-off")
     assert load_arm(name).speculative is asked
 
 
-def resolved(arm: Arm) -> dict[str, Any]:
+def resolved(arm: EmbeddedArm) -> dict[str, Any]:
     """Every setting of the engine as it would start, its defaults too; the model's path is the model's name."""
     import xllamacpp
 
@@ -36,20 +57,28 @@ def resolved(arm: Arm) -> dict[str, Any]:
     return settings(fill(xllamacpp.CommonParams(), arguments))
 
 
-@pytest.mark.engine
-@pytest.mark.parametrize("name", [name for name in STOCK if name != "cpu-f32"])
-def test_every_resolved_setting_but_the_varied_ones_equals_the_baselines(name: str) -> None:
+def load_embedded(name: str) -> EmbeddedArm:
     arm = load_arm(name)
+    assert isinstance(arm, EmbeddedArm)
+    return arm
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", [name for name in EMBEDDED if name != "cpu-f32"])
+def test_every_resolved_setting_but_the_varied_ones_equals_the_baselines(name: str) -> None:
+    arm = load_embedded(name)
     assert arm.baseline is not None
     assert arm.varied is not None
+    baseline = load_embedded(arm.baseline)
     as_engine_keys = {"target": "model.path", "draft": "speculative.draft.mparams.path"}
-    difference = differences(resolved(arm), resolved(load_arm(arm.baseline)))
+    difference = differences(resolved(arm), resolved(baseline))
     assert difference.keys() == {as_engine_keys.get(key, key) for key in arm.varied.keys}
+    assert compare_resolved(resolved(baseline), resolved(arm), arm.varied.keys) == ()
 
 
 @pytest.mark.engine
 def test_the_engine_reads_back_what_the_baseline_writes() -> None:
-    found = resolved(load_arm("cpu-f32"))
+    found = resolved(load_embedded("cpu-f32"))
     assert found["cpuparams.n_threads"] == found["cpuparams_batch.n_threads"] == 1
     assert (found["flash_attn_type"], found["cache_type_k"], found["speculative.types"]) == ("enabled", "f16", ["none"])
     assert found["hostnames"] == ["127.0.0.1"]
@@ -128,6 +157,8 @@ def test_a_varied_key_that_does_not_vary_is_refused(folder: Path) -> None:
         ("environment = {}", "environment = { A = 1 }", "environment.A"),
         ("environment = {}", "enviroment = {}", "environment"),
         ('target = "smollm2-135m-f32"', 'target = "mine"', "target"),
+        ('kind = "embedded"', "", "kind"),
+        ('kind = "embedded"', 'kind = "docker"', "kind"),
         ('name = "cpu-f32-ngram"', 'name = "cpu-f32-n-gram"', "name"),
         ("[args]", "[args]\nport = 8080", "args.port"),
         ("[args]", '[args]\n"model.path" = "x.gguf"', "args.model.path"),

@@ -17,7 +17,7 @@ from evidence.reading import read_segments
 from evidence.recover import recover
 from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
-from infra.wire.stream import read_stream
+from infra.wire.stream import events, read_stream
 from tests.locust_runs import ROOT, Ran, analysis, command, environment, run_locust, scenario
 
 QUICK = {"ttft_s": 0.02, "gap_s": 0.004}
@@ -71,15 +71,20 @@ def test_the_raw_segments_on_disk_give_the_same_facts_again(good):
         assert [c.cum_tokens for c in facts.chunks] == [mark[2] for mark in request.chunks]
 
 
-def test_each_chunk_is_stamped_close_to_when_the_server_wrote_it(good):
+def test_no_chunk_is_stamped_before_the_server_wrote_it(good):
+    """Causality holds for every single stamp; how close they are is the benchmark's to say."""
     run = good.run
+    n_compared = 0
     for request in run.requests:
         assert request.stamp_source == "kernel"
-        written_ns = []
-        for _, _, data in read_segments(run, request.wire):
-            if b'"written_ns":' in data:
-                written_ns.append(int(data.split(b'"written_ns":')[1].split(b",")[0].split(b"}")[0]))
-        assert len(written_ns) >= 8
+        segments = read_segments(run, request.wire)
+        by_segment = {segment: after_s for after_s, segment, *_ in request.chunks}
+        for segment, payload in events(segments):
+            if segment in by_segment and b'"written_ns":' in payload:
+                written_s = json.loads(payload)["written_ns"] / 1e9
+                assert request.sent_at_monotonic_s + by_segment[segment] >= written_s - 50e-6
+                n_compared += 1
+    assert n_compared >= 8 * len(run.requests)
 
 
 def test_conformance_of_the_recorded_chunks_is_kept(good):
@@ -103,7 +108,7 @@ def test_summary_numbers_are_those_of_the_raw_records(good):
 
 def test_the_openai_transport_records_the_same_answers(engine, good, tmp_path):
     ran = run_locust(engine.url, scenario(tmp_path), tmp_path / "runs", "--transport", "openai")
-    assert ran.exit_code == 0, ran.stderr
+    assert ran.run.seal.completed == 4, ran.stderr
     texts = {r.plan_id: (r.output_text, r.n_completion_tokens, r.finish_reason) for r in ran.run.requests}
     assert texts == {r.plan_id: (r.output_text, r.n_completion_tokens, r.finish_reason) for r in good.run.requests}
     assert {r.stamp_source for r in ran.run.requests} == {"user"}
@@ -179,7 +184,7 @@ def test_a_server_that_is_not_there_is_refused_before_anything_is_made(tmp_path)
         ({"mix": "domains = { code = 31 }"}, "mix.domains.code"),
         ({"mixx": "a = 1"}, "mixx"),
         ({"mix": 'domains = { code = 1 }\nfiles = ["none.jsonl"]'}, "none.jsonl"),
-        ({"cache": 'policy = "cold"\nper = "cell"'}, "per"),
+        ({"cache": 'policy = "tepid"'}, "cache.policy"),
     ],
 )
 def test_a_scenario_that_cannot_run_is_refused_with_file_key_and_value(engine, tmp_path, change, said):

@@ -5,7 +5,10 @@ from dataclasses import replace
 import pytest
 
 from analysis.facts import Finding, Floor, RunFacts, Unknown
+from analysis.identity import arm_contradicted
+from analysis.lateness import Late
 from analysis.verdict import REMEDIES, by_scope, judge, overall
+from tests.run_factory import manifest
 
 GOOD = RunFacts(sealed=True, planned=92, started=92, ended=92, measured_started=90, measured_completed=90)
 
@@ -180,13 +183,23 @@ def test_the_client_floor_is_judged_against_the_metric_it_concerns(
     assert seen(replace(GOOD, floors=(floor,))) == expected
 
 
-def test_a_stepped_wall_clock_degrades_and_a_slewed_one_does_not() -> None:
-    slewed, stepped = (0.0015, 10.0), (-2.0, 10.0)
-    assert seen(replace(GOOD, clock_steps=(slewed,))) == set()
-    assert seen(replace(GOOD, clock_steps=(slewed, stepped))) == {
-        ("clock_stepped", "DEGRADED", "latency"),
-        ("clock_stepped", "DEGRADED", "rate"),
-    }
+def test_a_stepped_wall_clock_degrades_and_the_error_of_reading_two_clocks_does_not() -> None:
+    assert seen(replace(GOOD, clock_steps=(0.00004,))) == set()
+    assert seen(replace(GOOD, clock_steps=(0.00004, -2.0))) == {("clock_stepped", "DEGRADED", "latency")}
+
+
+@pytest.mark.parametrize(
+    ("n_late", "lag_s", "severity"),
+    [(9, 0.029, None), (9, 0.04, "DEGRADED"), (9, 0.2, "INVALID"), (2, 0.2, "DEGRADED")],
+)
+def test_a_late_client_limits_what_it_moved_by_how_late_it_was(n_late, lag_s, severity) -> None:
+    late = Late(n_late=n_late, n_requests=90, lag_s=lag_s, moved="TTFT", median_s=0.3)
+    expected = set() if severity is None else {("client_late", severity, "latency")}
+    assert seen(replace(GOOD, late_for_latency=late)) == expected
+
+
+def test_a_request_sent_again_degrades_latencies() -> None:
+    assert seen(replace(GOOD, n_sent_again=1)) == {("sent_again", "DEGRADED", "latency")}
 
 
 @pytest.mark.parametrize("what", ["container_digest", "model_revision", "version"])
@@ -199,3 +212,27 @@ def test_the_heaviest_reason_comes_first_and_every_reason_has_a_remedy() -> None
     reasons = judge(replace(GOOD, sealed=False, first_chunk_unknown=1, recovered=True, outputs_missing=("a",)))
     assert [reason.severity for reason in reasons] == sorted((r.severity for r in reasons), reverse=True)
     assert all(reason.remedy == REMEDIES[reason.code] and reason.seen for reason in reasons)
+
+
+def test_a_server_that_says_otherwise_than_its_arm_makes_the_run_invalid() -> None:
+    assert seen(replace(GOOD, arm_contradicted="the server says draft-simple")) == {
+        ("arm_contradicted", "INVALID", "run")
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "says", "mode", "contradicted"),
+    [
+        (["none"], True, "draft-simple", True),
+        (["ngram-simple"], True, "draft-simple", True),
+        (["draft-simple"], True, "draft-simple", False),
+        (["none"], False, None, False),
+        (["ngram-simple"], True, None, False),
+        (["none"], None, None, False),
+    ],
+)
+def test_an_arm_is_contradicted_by_what_the_server_says_of_itself(asked, says, mode, contradicted) -> None:
+    arm = {"name": "cpu-tiny", "engine": "llama.cpp embedded", "args": {"speculative.types": asked}}
+    server = {"engine": "llama.cpp", "speculative": says, "speculative_mode": mode}
+    found = arm_contradicted(manifest([], arm=arm, server=server), None)
+    assert (found is not None) == contradicted

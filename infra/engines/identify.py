@@ -4,15 +4,19 @@ Three kinds of witness: the ``Server`` header, ``owned_by`` of ``/v1/models``, a
 When they disagree (a proxy, two servers) the engine is unknown, and the reason names both.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infra.engines import llamacpp, llamacpp_request
+from infra.engines.adapter import adapter_for
+from infra.engines.answers import Answer as Answer
+from infra.engines.answers import resolved_info
+from infra.engines.fronts import Front, front
+from infra.engines.offers import Known, Lack, evidence
+from infra.engines.speculating import speculation
 from infra.wire.exposition import Exposition, ExpositionError, parse
 
-Engine = Literal["llama.cpp", "vllm", "sglang", "unknown"]
+Engine = Literal["llama.cpp", "vllm", "sglang", "tensorrt-llm", "unknown"]
 
 # Name of an answer -> path below the base URL.
 PATHS: Mapping[str, str] = {
@@ -23,39 +27,25 @@ PATHS: Mapping[str, str] = {
     "server_info": "/server_info",
     "metrics": "/metrics",
 }
+# Asked only where the first answers leave a question open.
+MORE_PATHS: Mapping[str, str] = {
+    "server_info_old": "/get_server_info",
+    "trtllm_metrics": "/prometheus/metrics",
+    "workers": "/workers",
+}
 _SERIES: tuple[tuple[str, Engine], ...] = (
     ("llamacpp:", "llama.cpp"),
     ("vllm:", "vllm"),
     ("sglang:", "sglang"),
+    ("trtllm_", "tensorrt-llm"),
 )
-_OWNERS: Mapping[str, Engine] = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What one endpoint said. ``status`` is None when nothing answered, and ``error`` then says why."""
-
-    status: int | None
-    headers: Mapping[str, str]
-    body: bytes | None
-    error: str | None = None
-
-    def header(self, name: str) -> str | None:
-        return next((value for key, value in self.headers.items() if key.lower() == name), None)
-
-    def json(self) -> Any:
-        """The body as JSON when the status is 200 and it is JSON; else None."""
-        if self.status != 200 or self.body is None:
-            return None
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return None
-
-    @property
-    def seen(self) -> str:
-        """For a sentence: what came in place of the answer looked for."""
-        return self.error or (f"HTTP {self.status}" if self.status != 200 else "an answer that cannot be read")
+_OWNERS: Mapping[str, Engine] = {
+    "llamacpp": "llama.cpp",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt_llm": "tensorrt-llm",
+}
+_RAY_SERIES: Mapping[str, str] = {"ray_vllm": "vLLM", "ray_sglang": "SGLang"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,33 +64,54 @@ class EngineFacts:
     speculative_mode: str | None  # the engine's own word, e.g. "draft-simple"
     metric_types: Mapping[str, str]
     offers: tuple[str, ...]
-    lacks: tuple[str, ...]
+    lacks: tuple[str, ...]  # each with what would supply it
+    missing: tuple[Lack, ...] = ()  # the same, in parts
+    front: Front | None = None  # what stands before the engine, if anything shows
+    metrics_at: str = "/metrics"  # where this engine's exposition is
 
 
-def request_extras(engine: Engine, *, cold_per_request: bool) -> dict[str, Any]:
-    """Body fields that make this engine send evidence: usage at the end, and a token count in each chunk if it can."""
-    if engine == "llama.cpp":
-        return llamacpp_request.request_extras(cold_per_request=cold_per_request)
-    if engine in ("vllm", "sglang"):
-        return {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    return {"stream_options": {"include_usage": True}}
+def request_extras(engine: Engine, *, cold_per_request: bool, version: str | None = None) -> dict[str, Any]:
+    """Body fields that make this engine send evidence: usage at the end, a token count in each chunk, details."""
+    adapter = adapter_for(engine, version)
+    if adapter is None:
+        return {"stream_options": {"include_usage": True}}
+    return adapter.request_extras(cold_per_request=cold_per_request)
 
 
-def identify(answers: Mapping[str, Answer]) -> EngineFacts:
-    """Judge the answers of PATHS (a missing one counts as not asked)."""
-    metrics, why_no_metrics = _exposition(answers)
-    engine, why_engine = _engine(answers, metrics)
+def identify(answers: Mapping[str, Answer], *, host: str = "") -> EngineFacts:
+    """Judge the answers of PATHS and MORE_PATHS (a missing one counts as not asked); ``host`` is the base URL."""
+    metrics, why_no_metrics = _exposition(answers, "metrics")
+    elsewhere, _ = _exposition(answers, "trtllm_metrics")
+    at = "/metrics"
+    if elsewhere is not None and any(name.startswith("trtllm_") for name in elsewhere.names()):
+        at = "/prometheus/metrics"
+        why_no_metrics = why_no_metrics or "a list of iteration statistics that each read empties"
+        why_no_metrics += f": its exposition is at {at}"
+    engine, why_engine = _engine(answers, metrics or elsewhere)
     version, why_version = _version(engine, answers)
-    speculative, why_speculative, mode = _speculation(engine, answers, metrics)
+    speculative, why_speculative, mode = speculation(engine, answers, metrics or elsewhere)
     models = _models(answers)
-    adapter = llamacpp.ENGINE if engine == "llama.cpp" and metrics is not None else None
-    offers, lacks = _evidence(engine, adapter, models, why_no_metrics, speculative)
+    readable = metrics is not None and any(_counts(metrics, prefix) for prefix, of in _SERIES if of == engine)
+    if metrics is not None and not readable:
+        why_no_metrics = _foreign(metrics)
+    offers, missing = evidence(
+        Known(
+            engine=engine,
+            version=version,
+            models=len(models),
+            speculative=speculative,
+            why_speculative=why_speculative,
+            metrics=readable,
+            why_no_metrics=why_no_metrics,
+            info=resolved_info(answers),
+        )
+    )
     return EngineFacts(
         engine=engine,
         why_engine=why_engine,
         version=version,
         why_version=why_version,
-        adapter=adapter,
+        adapter=engine if readable else None,
         models=tuple(str(m["id"]) for m in models),
         model_meta=models[0] if models else {},
         speculative=speculative,
@@ -108,12 +119,42 @@ def identify(answers: Mapping[str, Answer]) -> EngineFacts:
         speculative_mode=mode,
         metric_types=dict(metrics.types) if metrics else {},
         offers=offers,
-        lacks=lacks,
+        lacks=tuple(str(lack) for lack in missing),
+        missing=missing,
+        front=_front(answers, models, metrics, host, engine),
+        metrics_at=at,
     )
 
 
-def _exposition(answers: Mapping[str, Answer]) -> tuple[Exposition | None, str | None]:
-    answer = answers.get("metrics")
+def _front(
+    answers: Mapping[str, Answer],
+    models: list[Mapping[str, Any]],
+    metrics: Exposition | None,
+    host: str,
+    engine: Engine,
+) -> Front | None:
+    workers = answers.get("workers")
+    return front(
+        names=metrics.names() if metrics else (),
+        owners=[str(m["owned_by"]) for m in models if isinstance(m.get("owned_by"), str)],
+        headers=[answer.headers for answer in answers.values() if answer.status is not None],
+        host=host,
+        engine=engine,
+        workers=workers.json() if workers else None,
+    )
+
+
+def _foreign(metrics: Exposition) -> str:
+    """Why a readable exposition is not read: whose series it holds instead."""
+    names = sorted(metrics.names())
+    for prefix, engine in _RAY_SERIES.items():
+        if any(name.startswith(prefix) for name in names):
+            return f"Ray exports {engine}'s series under names of its own ({prefix}_*), with other observations"
+    return f"no series of an engine known here, but {', '.join(names[:3])}"
+
+
+def _exposition(answers: Mapping[str, Answer], name: str) -> tuple[Exposition | None, str | None]:
+    answer = answers.get(name)
     if answer is None:
         return None, "not asked"
     if answer.status != 200 or answer.body is None:
@@ -144,7 +185,7 @@ def _engine(answers: Mapping[str, Answer], metrics: Exposition | None) -> tuple[
         if isinstance(owner, str) and owner in _OWNERS:
             votes.setdefault(f'owned_by "{owner}"', _OWNERS[owner])
     for prefix, engine in _SERIES:
-        if metrics is not None and any(name.startswith(prefix) for name in metrics.names()):
+        if metrics is not None and _counts(metrics, prefix):
             votes[f"series {prefix}*"] = engine
     named = set(votes.values())
     shown = ", ".join(f"{witness} says {engine}" for witness, engine in votes.items())
@@ -155,13 +196,18 @@ def _engine(answers: Mapping[str, Answer], metrics: Exposition | None) -> tuple[
     return "unknown", "no Server header, owned_by or series of an engine known here"
 
 
+def _counts(metrics: Exposition, prefix: str) -> bool:
+    """Series of an engine's, not a router's gauges that borrow its prefix and name a ``server``."""
+    return any(s.name.startswith(prefix) and "server" not in s.labels for s in metrics.samples)
+
+
 def _version(engine: Engine, answers: Mapping[str, Answer]) -> tuple[str | None, str | None]:
     where, field = {
         "llama.cpp": ("props", "build_info"),
         "sglang": ("server_info", "version"),
     }.get(engine, ("version", "version"))
     answer = answers.get(where)
-    said = answer.json() if answer else None
+    said: Any = resolved_info(answers) if engine == "sglang" else answer.json() if answer else None
     version = said.get(field) if isinstance(said, Mapping) else None
     path = PATHS[where]
     if not isinstance(version, str) or not version:
@@ -169,81 +215,3 @@ def _version(engine: Engine, answers: Mapping[str, Answer]) -> tuple[str | None,
     if version.endswith("-unknown"):
         return None, f"{path} says {version!r}, which names no build: give the package's version"
     return version, None
-
-
-_Speculation = tuple[bool | None, str, str | None]
-
-
-def _speculation(engine: Engine, answers: Mapping[str, Answer], metrics: Exposition | None) -> _Speculation:
-    if engine == "llama.cpp":
-        return _speculation_llamacpp(answers)
-    if engine == "vllm":
-        return _speculation_vllm(metrics)
-    if engine == "sglang":
-        return _speculation_sglang(answers, metrics)
-    return None, "an engine that is not known here", None
-
-
-def _speculation_llamacpp(answers: Mapping[str, Answer]) -> _Speculation:
-    """``/slots`` alone tells: the counters read 0 with speculation off too."""
-    answer = answers.get("slots")
-    slots = answer.json() if answer else None
-    if not isinstance(slots, list):
-        return None, f"/slots does not say ({answer.seen if answer else 'not asked'})", None
-    told = [s.get("speculative") for s in slots if isinstance(s, Mapping)]
-    if not told or any(not isinstance(t, bool) for t in told):
-        return None, "/slots carries no field speculative", None
-    modes = {s["params"].get("speculative.types") for s in slots if isinstance(s.get("params"), Mapping)}
-    mode = next((m for m in modes if isinstance(m, str)), None)
-    if len(set(told)) > 1:
-        return None, "/slots: some slots speculate and some do not", mode
-    return told[0], f"/slots: speculative {str(told[0]).lower()}", mode
-
-
-def _speculation_vllm(metrics: Exposition | None) -> _Speculation:
-    if metrics is None:
-        return None, "no readable metrics: the speculation series would tell", None
-    found = bool(metrics.find("vllm:spec_decode_num_drafts_total"))
-    said = "are there" if found else "are absent, and they are there only when speculation is configured"
-    return found, f"the series vllm:spec_decode_* {said}", None
-
-
-def _speculation_sglang(answers: Mapping[str, Answer], metrics: Exposition | None) -> _Speculation:
-    answer = answers.get("server_info")
-    info = answer.json() if answer else None
-    if isinstance(info, Mapping) and "speculative_algorithm" in info:
-        algorithm = info["speculative_algorithm"]
-        mode = algorithm if isinstance(algorithm, str) else None
-        return mode is not None, f"/server_info: speculative_algorithm {algorithm}", mode
-    if metrics is not None and metrics.find("sglang:spec_verify_calls_total"):
-        return True, "the series sglang:spec_verify_calls_total is there", None
-    return None, "/server_info does not say, and no verify call has been counted", None
-
-
-def _evidence(
-    engine: Engine,
-    adapter: str | None,
-    models: list[Mapping[str, Any]],
-    why_no_metrics: str | None,
-    speculative: bool | None,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    offers: list[str] = []
-    lacks: list[str] = []
-    (offers if models else lacks).append("the models served (/v1/models)")
-    (lacks if speculative is None else offers).append("whether it speculates")
-    if engine == "llama.cpp":
-        offers.append("tokens so far in each chunk (timings_per_token), so the first chunk's tokens are known")
-        offers.append("acceptance and cached tokens of each request (timings)")
-        lacks.append("verify steps of a single request")
-        lacks.append("its own time to first token")
-    elif engine in ("vllm", "sglang"):
-        offers.append("tokens so far in each chunk (continuous_usage_stats), so the first chunk's tokens are known")
-    else:
-        lacks.append("tokens of the first chunk, unless it sends them unasked: rates become intervals")
-    if why_no_metrics is not None:
-        lacks.append(f"metrics ({why_no_metrics}): no acceptance of the run, no comparison of counts")
-    elif adapter is None:
-        lacks.append("a reader of its series: /metrics is kept whole, and not read yet")
-    else:
-        offers.append("token and acceptance counters (/metrics), and an idle check on them")
-    return tuple(offers), tuple(lacks)

@@ -17,9 +17,16 @@ Read from the source of b11434 (server-task.cpp, server-context.cpp) and seen on
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from infra.engines.acceptance import Acceptance, counted, nowhere, tokens_per_target_step
+from infra.engines import llamacpp_request
+from infra.engines.acceptance import Acceptance, counted, nowhere
+from infra.engines.fields import ColdProof
+from infra.engines.histogram import Latency, latency
+from infra.engines.labels import PLAIN, LabelRule
+from infra.engines.meaning import Counted, Meaning, Nowhere, growth
+from infra.engines.per_step import PerStep, not_per_step, steps_by_accepted
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
 from infra.engines.window import Delta, Snapshot, Window, open_window, total
 from infra.wire.exposition import parse
@@ -49,6 +56,29 @@ COUNTERS = (
     ACCEPTED,
     VERIFY_STEPS,
     ACCEPTED_PER_POSITION,
+)
+MEANING = Meaning(
+    generated=Counted(names=(GENERATED_TOKENS,)),
+    prompt=Counted(names=(PROMPT_TOKENS, PROMPT_CACHED)),
+    cached=Counted(names=(PROMPT_CACHED,)),
+    requests=Nowhere(why="llama.cpp counts no requests"),
+    drafted=Counted(names=(DRAFTED,)),
+    accepted=Counted(names=(ACCEPTED,)),
+    verify_steps=Counted(names=(VERIFY_STEPS,)),
+    per_position=Counted(names=(ACCEPTED_PER_POSITION,), late=True),
+    ttft=Nowhere(why="llama.cpp publishes no latency histogram"),
+    tpot=Nowhere(why="llama.cpp publishes no latency histogram"),
+    inter_token=Nowhere(why="llama.cpp publishes no latency histogram"),
+    in_flight=("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+    bonus="accepted counts no bonus token; num_drafts counts the steps that carried a draft",
+    kinds={
+        "llamacpp:n_tokens_max": "high-water mark",
+        "llamacpp:prompt_tokens_seconds": "window gauge",
+        "llamacpp:predicted_tokens_seconds": "window gauge",
+        "llamacpp:requests_processing": "gauge",
+        "llamacpp:requests_deferred": "gauge",
+        "llamacpp:n_busy_slots_per_decode": "gauge",
+    },
 )
 _SECONDS = frozenset({PROMPT_SECONDS, GENERATED_SECONDS})
 _START_HEADER = "process-start-time-unix"  # microseconds of the engine's own clock: an identity, not a date
@@ -128,7 +158,9 @@ def acceptance(*windows: Window, speculative: bool | None, n_requests: int | Non
             n_verify_steps=steps.reading if steps.uncertainty == 0 else unmeasured,
             rate=unmeasured,
             length=unmeasured,
-            tokens_per_target_step=per_step,
+            tokens_per_target_step=per_step.ratio,
+            n_decode_tokens=per_step.decode_tokens,
+            n_target_steps=per_step.steps,
         )
     return counted(
         source="counters",
@@ -154,36 +186,74 @@ def _nothing_drafted(n_drafted: float, n_accepted: float, uncertainty: float, sp
     return "speculation is on, and nothing was drafted"
 
 
-def _per_target_step(windows: Sequence[Window], n_accepted: float, n_requests: int | None) -> Reading:
+def _per_target_step(windows: Sequence[Window], n_accepted: float, n_requests: int | None) -> PerStep:
     if n_requests is None:
-        return Unmeasured(why="how many requests ran in the window is not known")
-    generated = total(windows, GENERATED_TOKENS)
-    if not isinstance(generated.reading, Measured):
-        return generated.reading
-    return tokens_per_target_step(generated.reading.value, n_requests, n_accepted)
+        return not_per_step(Unmeasured(why="how many requests ran in the window is not known"))
+    generated = total(windows, GENERATED_TOKENS).reading
+    if not isinstance(generated, Measured):
+        return not_per_step(generated)
+    return steps_by_accepted(generated.value, n_requests, n_accepted)
 
 
 def _number(delta: Delta) -> float:
     return delta.reading.value if isinstance(delta.reading, Measured) else 0.0
 
 
-def generation_s_per_token(*windows: Window, n_requests: int) -> Reading:
-    """The server's own time per output token, seconds, token-weighted over the window, first tokens left out."""
-    seconds, tokens = total(windows, GENERATED_SECONDS).reading, total(windows, GENERATED_TOKENS).reading
-    if not isinstance(seconds, Measured):
-        return seconds
-    if not isinstance(tokens, Measured):
-        return tokens
-    if tokens.value - n_requests <= 0:
-        return Unmeasured(why="no token after the first")
-    return Measured(seconds.value / (tokens.value - n_requests))
-
-
 def idle_key(snapshot: Snapshot) -> tuple[Any, ...]:
-    """What must not change between scrapes of a server at rest: process and counters.
-
-    Counters are enough, and gauges are never asked: while anything is decoded, ``n_decode_total`` grows between any two
-    scrapes, since the server answers a scrape only between two decode calls.
+    """Process and counters. Gauges are never asked, and not needed: while anything is decoded, ``n_decode_total`` grows
+    between any two scrapes, since the server answers a scrape only between two decode calls.
     """
     counters = sorted((s.key, s.value) for name in COUNTERS for s in snapshot.exposition.find(name))
     return (snapshot.identity, tuple(counters))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaCpp:
+    """The adapter; ``infra.engines.adapter`` says what each part is for."""
+
+    version: str | None = None
+    engine: ClassVar[str] = ENGINE
+    prefix: ClassVar[str] = PREFIX
+    rule: ClassVar[LabelRule] = PLAIN
+    meaning: ClassVar[Meaning] = MEANING
+    counters: ClassVar[tuple[str, ...]] = COUNTERS
+
+    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
+        return snapshot(body, headers)
+
+    def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
+        return window(before, after, during)
+
+    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
+        return idle_key(snapshot)
+
+    def finished(self, windows: Sequence[Window]) -> Delta:
+        return growth(MEANING.requests, windows)
+
+    def inter_token(self, windows: Sequence[Window]) -> Latency:
+        return latency(MEANING.inter_token, windows)
+
+    def tpot(self, windows: Sequence[Window]) -> Latency:
+        return latency(MEANING.tpot, windows)
+
+    def acceptance(
+        self, windows: Sequence[Window], *, speculative: bool | None, n_requests: int | None = None
+    ) -> Acceptance:
+        return acceptance(*windows, speculative=speculative, n_requests=n_requests)
+
+    def draft_limit(self, windows: Sequence[Window]) -> Reading:
+        return Absent(why="llama.cpp publishes no limit of the draft")
+
+    def request_extras(self, *, cold_per_request: bool) -> dict[str, Any]:
+        return llamacpp_request.request_extras(cold_per_request=cold_per_request)
+
+    def request_acceptance(self, fields: Mapping[str, Any], usage: Any, *, speculative: bool | None) -> Acceptance:
+        return llamacpp_request.request_acceptance(fields, speculative=speculative)
+
+    def pooled_acceptance(
+        self, answers: Sequence[tuple[Mapping[str, Any], Any]], *, speculative: bool | None
+    ) -> Acceptance:
+        return llamacpp_request.pooled_acceptance([fields for fields, _ in answers], speculative=speculative)
+
+    def cold_proof(self, fields: Mapping[str, Any], usage: Any) -> ColdProof:
+        return llamacpp_request.cold_proof(fields, usage)

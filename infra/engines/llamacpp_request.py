@@ -6,22 +6,14 @@ so their absence alone cannot tell "off" from "nothing drafted". Verify steps ar
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from infra.engines.acceptance import Acceptance, counted, nowhere, pooled, tokens_per_target_step
-from infra.engines.readings import Absent, Measured, Reading, Unmeasured
+from infra.engines.acceptance import Acceptance, counted, nowhere, pooled, undrafted
+from infra.engines.fields import ColdProof, cached_by_usage, cold_by, count_of
+from infra.engines.per_step import not_per_step, steps_by_accepted
+from infra.engines.readings import Absent, Unmeasured
 
 _NO_STEPS = Absent(why="llama.cpp tells no verify steps per request")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ColdProof:
-    """``proven`` is None when the answer says nothing about its cache."""
-
-    proven: bool | None
-    n_cached: Reading  # prompt tokens taken from a cache
-    why: str
 
 
 def request_extras(*, cold_per_request: bool) -> dict[str, Any]:
@@ -30,17 +22,6 @@ def request_extras(*, cold_per_request: bool) -> dict[str, Any]:
     if cold_per_request:
         extras["cache_prompt"] = False
     return extras
-
-
-def count_of(fields: Any, name: str) -> int | None:
-    """A whole number of at least zero, or None: a bool, a fraction or a word is no count."""
-    value = fields.get(name) if isinstance(fields, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def cached_by_usage(usage: Any) -> int | None:
-    details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
-    return count_of(details, "cached_tokens")
 
 
 def cold_proof(server_fields: Mapping[str, Any], usage: Any) -> ColdProof:
@@ -52,16 +33,7 @@ def cold_proof(server_fields: Mapping[str, Any], usage: Any) -> ColdProof:
         "timings.cache_n": count_of(server_fields.get("timings"), "cache_n"),
         "usage's cached_tokens": cached_by_usage(usage),
     }
-    known = {name: n for name, n in told.items() if n is not None}
-    if not known:
-        why = "neither timings.cache_n nor usage's cached_tokens came with the answer"
-        return ColdProof(proven=None, n_cached=Absent(why=why), why=why)
-    shown = ", ".join(f"{name} {n}" for name, n in known.items())
-    if len(set(known.values())) > 1:
-        why = f"two counts of cached tokens disagree: {shown}"
-        return ColdProof(proven=False, n_cached=Unmeasured(why=why), why=why)
-    n_cached = next(iter(known.values()))
-    return ColdProof(proven=n_cached == 0, n_cached=Measured(n_cached), why=shown)
+    return cold_by(told, "neither timings.cache_n nor usage's cached_tokens came with the answer")
 
 
 def request_acceptance(server_fields: Mapping[str, Any], *, speculative: bool | None) -> Acceptance:
@@ -77,15 +49,11 @@ def request_acceptance(server_fields: Mapping[str, Any], *, speculative: bool | 
         why = "no drafts in timings: nothing was drafted, or speculation is off"
         return nowhere(Unmeasured(why=why))
     if not has_drafts:
-        unmeasured = Unmeasured(why="speculation is on, and nothing was drafted for this request")
-        return Acceptance(
+        return undrafted(
             source="timings",
-            n_drafted=Measured(0),
-            n_accepted=Measured(0),
+            why="speculation is on, and nothing was drafted for this request",
             n_verify_steps=_NO_STEPS,
-            rate=unmeasured,
-            length=unmeasured,
-            tokens_per_target_step=tokens_per_target_step(n_tokens, 1, 0),
+            tokens_per_target_step=steps_by_accepted(n_tokens, 1, 0),
         )
     drafted, accepted = count_of(timings, "draft_n"), count_of(timings, "draft_n_accepted")
     if not drafted or accepted is None:
@@ -96,7 +64,7 @@ def request_acceptance(server_fields: Mapping[str, Any], *, speculative: bool | 
         n_drafted=drafted,
         n_accepted=accepted,
         n_verify_steps=_NO_STEPS,
-        tokens_per_target_step=tokens_per_target_step(n_tokens, 1, accepted),
+        tokens_per_target_step=steps_by_accepted(n_tokens, 1, accepted),
     )
 
 
@@ -107,7 +75,6 @@ def pooled_acceptance(all_server_fields: Sequence[Mapping[str, Any]], *, specula
     accepted = [count_of(fields.get("timings"), "draft_n_accepted") or 0 for fields in all_server_fields]
     known = [n for n in tokens if n]
     if len(known) < len(tokens):
-        per_step: Reading = Unmeasured(why=f"{len(tokens) - len(known)} of {len(tokens)} requests told no tokens")
-    else:
-        per_step = tokens_per_target_step(sum(known), len(known), sum(accepted))
-    return pooled(parts, per_step)
+        untold = Unmeasured(why=f"{len(tokens) - len(known)} of {len(tokens)} requests told no tokens")
+        return pooled(parts, not_per_step(untold))
+    return pooled(parts, steps_by_accepted(sum(known), len(known), sum(accepted)))

@@ -69,15 +69,23 @@ class Connection:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def start(self, request: bytes, method: str = "POST") -> None:
-        """Begins to send; take t0 just before. What cannot be sent at once is left to ``on_writable``."""
-        if self._started:
+    def prepare(self, request: bytes, method: str = "POST") -> None:
+        """Takes a request (and encrypts it), without sending: what it costs comes before t0."""
+        if self._started or self._out:
             raise WireError("a request is under way on this connection: call reset() once its response has ended")
         self._started = True
         self.n_requests += 1
         if method != "POST":
             self._ending = EndFinder(method)
         self._out = memoryview(request if self._tls is None else self._tls.encrypt(request))
+
+    def start(self, request: bytes | None = None, method: str = "POST") -> None:
+        """Begins to send what was prepared, or ``request``; take t0 just before.
+
+        What cannot be sent at once is left to ``on_writable``.
+        """
+        if request is not None:
+            self.prepare(request, method)
         self.on_writable()
 
     @property

@@ -1,0 +1,91 @@
+"""``compare STUDY``, or ``compare --base RUN... --against RUN...``: is it faster, by how much, are answers the same?
+
+Exit codes: 0 compared; 1 the evidence says no (an arm's runs are not comparable, a gate of ``--min-ratio`` is not met,
+or no arm has a ratio at all); 2 what was asked for cannot be read or makes no sense.
+"""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from analysis import compare_view
+from analysis.compare_report import Asked, compare_all
+from analysis.effect import MARGIN
+from analysis.errors import AnalysisError
+from analysis.study_check import check_study_folder
+from analysis.study_loading import Material, load_pairs
+
+Answered = tuple[int, dict[str, Any], list[str]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``compare`` takes; ``--json`` is added by whoever makes the parser."""
+    parser.add_argument("study", type=Path, nargs="?", metavar="STUDY", help="the folder of a study")
+    parser.add_argument(
+        "--base", type=Path, nargs="+", metavar="RUN", help="runs of the baseline, in the order of pairs"
+    )
+    parser.add_argument("--against", type=Path, nargs="+", metavar="RUN", help="runs of the arm, paired in this order")
+    parser.add_argument(
+        "--min-ratio",
+        type=_above_zero,
+        metavar="X",
+        help="a gate: exit code 1 unless the interval of every arm begins at or above X",
+    )
+    parser.add_argument(
+        "--margin",
+        type=_share,
+        default=MARGIN,
+        metavar="M",
+        help=f"a difference within this part of the ratio is called none (fix it beforehand; default {MARGIN})",
+    )
+    parser.add_argument(
+        "--only",
+        choices=("equal", "valid"),
+        help="take every ratio over pairs of equal answers, or of answers that are both valid, only",
+    )
+
+
+def command(options: argparse.Namespace) -> Answered:
+    """Exit code, the JSON object and the lines. Raises EvidenceError and AnalysisError, each with its exit code."""
+    asked = Asked(margin=options.margin, only=options.only, min_ratio=options.min_ratio)
+    named_runs = options.base is not None or options.against is not None
+    if (options.study is None) == (not named_runs) or (
+        named_runs and (options.base is None or options.against is None)
+    ):
+        raise AnalysisError(
+            "compare takes either the folder of a study, or runs named by --base and --against",
+            "give one of: compare STUDY; compare --base RUN... --against RUN...",
+        )
+    material: Material
+    verdict = None
+    if options.study is not None:
+        material, verdict = check_study_folder(options.study)
+        if not material.arms:
+            raise AnalysisError(
+                f"the study {material.name} has the baseline {material.baseline} and no other arm",
+                "name at least one more arm in the study file: there is nothing to compare",
+                path=options.study,
+            )
+    else:
+        material = load_pairs(options.base, options.against)
+    report, good = compare_all(material, verdict, asked)
+    return (0 if good else 1), report, compare_view.lines(report)
+
+
+def _above_zero(text: str) -> float:
+    return _number(text, above=0.0, below=math.inf)
+
+
+def _share(text: str) -> float:
+    return _number(text, above=0.0, below=1.0)
+
+
+def _number(text: str, *, above: float, below: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not above < value < below:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number between {above:g} and {below:g}")
+    return value

@@ -1,0 +1,95 @@
+"""Goodput: how many requests a second met their objectives, failed ones counted as not met.
+
+A request is good when it completed, its TTFT is at most ``ttft_slo_s`` and its TPOT at most ``tpot_slo_s`` (DistServe,
+OSDI 2024, arXiv 2401.09670). An answer of one token has no TPOT and is judged by its TTFT, counted apart; that is no
+TPOT of 0. Where TPOT is an interval (tokens of the first chunk unknown), a request inside on both ends is good, outside
+on both bad, and else undecided: goodput is then two numbers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from analysis.errors import AnalysisError
+from analysis.measures import Measures, Row
+
+Met = Literal["good", "bad", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goodput:
+    """``n_sent`` = good + bad + undecided + failed. Rates and shares are (fewest, most), equal if none is open."""
+
+    n_sent: int
+    n_good: int
+    n_bad: int
+    n_undecided: int
+    n_failed: int
+    n_by_ttft_alone: int  # answers of one token, within the others
+    share: tuple[float, float] | None
+    per_s: tuple[float, float] | None
+    why: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def goodput(
+    rows: Iterable[Row], *, window_s: float | None, ttft_slo_s: float | None, tpot_slo_s: float | None
+) -> Goodput:
+    """Count the measured requests of a window. An objective of None is none; with neither there is no goodput."""
+    if window_s is not None and not window_s > 0:
+        raise AnalysisError(f"a window of {window_s} s has no rate", "give the time in which the requests were sent")
+    found: list[Met | Literal["failed"]] = []
+    alone = 0
+    for row in rows:
+        if row.request.outcome != "completed":
+            found.append("failed")
+            continue
+        alone += row.request.n_completion_tokens == 1
+        found.append(_met(row, ttft_slo_s, tpot_slo_s))
+    n_sent, n_good, n_undecided = len(found), found.count("good"), found.count("undecided")
+    why = None
+    if ttft_slo_s is None and tpot_slo_s is None:
+        why = "no objective is set ([limits] ttft_slo_s, tpot_slo_s)"
+    elif not n_sent:
+        why = "no request was sent"
+    ends = (n_good, n_good + n_undecided)
+    return Goodput(
+        n_sent=n_sent,
+        n_good=n_good,
+        n_bad=found.count("bad"),
+        n_undecided=n_undecided,
+        n_failed=found.count("failed"),
+        n_by_ttft_alone=alone,
+        share=None if why else (ends[0] / n_sent, ends[1] / n_sent),
+        per_s=None if why or window_s is None else (ends[0] / window_s, ends[1] / window_s),
+        why=why,
+    )
+
+
+def _met(row: Row, ttft_slo_s: float | None, tpot_slo_s: float | None) -> Met:
+    measures: Measures = row.measures
+    both = [_below(measures.ttft_s.value, ttft_slo_s), _tpot(row, tpot_slo_s)]
+    if "bad" in both:
+        return "bad"
+    return "undecided" if "undecided" in both else "good"
+
+
+def _below(value: float | None, limit: float | None) -> Met:
+    if limit is None:
+        return "good"
+    if value is None:
+        return "undecided"
+    return "good" if value <= limit else "bad"
+
+
+def _tpot(row: Row, limit: float | None) -> Met:
+    n_tokens, n_first = row.request.n_completion_tokens, row.measures.n_first_tokens.value
+    if n_tokens == 1 or (n_tokens is not None and n_tokens == n_first):  # nothing came after the first segment
+        return "good"
+    bounds = row.measures.tpot_bounds_s.bounds
+    if bounds is None:
+        return _below(None, limit)
+    ends = {_below(end, limit) for end in bounds}
+    return ends.pop() if len(ends) == 1 else "undecided"
