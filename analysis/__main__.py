@@ -15,13 +15,16 @@ from typing import Any
 
 from analysis import (
     audit,
+    bundle,
     check_view,
     compare,
+    export,
     inventory,
     outputs_command,
     side_by_side,
     study_check_view,
     summary_view,
+    trace,
 )
 from analysis.errors import AnalysisError
 from analysis.loading import load_run
@@ -119,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("dir", type=Path, nargs="?", default=Path("runs"), metavar="DIR")
     saved = add("audit", audit.command, "the case study's saved files: its tables rebuilt, and what they can't show")
     audit.add_arguments(saved)
+    export.add_arguments(add("export", export.command, "a run or study for other programs, or one verified archive"))
+    bundle.add_unpack_arguments(add("unpack", bundle.unpack_command, "an exported bundle, every hash verified"))
+    trace.add_arguments(add("trace", trace.command, "where the GPU's time went in profiler windows"))
     killed = add("recover", close, "close a killed run's folder as what it is")
     killed.add_argument("run", type=Path, metavar="RUN")
     return parser

@@ -172,9 +172,14 @@ def level_points(runs: Sequence[RunView]) -> list[dict[str, Any]]:
         for domain in dict.fromkeys(group["domain"] for group in run.summary["groups"]):
             own = [g for g in run.summary["groups"] if g["domain"] == domain and g["level"] is not None]
             if own:
-                values = {name: [group[name]["median"] for group in own] for name, _, _ in COLUMNS}
                 found.append(
-                    {"run": run.index, "domain": domain, "levels": [g["level"] for g in own], "values": values}
+                    {
+                        "run": run.index,
+                        "domain": domain,
+                        "levels": [group["level"] for group in own],
+                        "values": {name: [group[name]["median"] for group in own] for name, _, _ in COLUMNS},
+                        "anchor": slug("requests", run.index, *([] if domain == ALL else [domain])),
+                    }
                 )
     return found
 

@@ -75,9 +75,9 @@ def _in_flight(run: RunView, reads: Sequence[Read]) -> Lane | None:
     series = [_series("client: sent and not ended", _last_of_each(points, 5 * BINS))]
     adapter = run.loaded.server.adapter
     note = "client from its own records"
-    if adapter is not None and adapter.meaning.in_flight:
-        names = adapter.meaning.in_flight
-        series.append(_series("server: " + " + ".join(names), _sums(reads, names, adapter)))
+    names = () if adapter is None else adapter.meaning.in_flight
+    if adapter is not None and (gauges := _sums(reads, names, adapter)):
+        series.append(_series("server: " + " + ".join(names), gauges))
         note += "; server as its gauges stood when scraped"
     return _lane("in flight", "requests", "step", series, note)
 

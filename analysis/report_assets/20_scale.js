@@ -29,15 +29,19 @@ function ticks(low, high, count, log) {
   return found;
 }
 
-function padded(values, log, share) {
+function extent(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) { if (value < low) low = value; if (value > high) high = value; }
+  return [low, high];
+}
+function padded(values, log, share) {
+  const [low, high] = extent(values);
   if (log) { const room = (high / low) ** share || 1.02; return [low / Math.max(room, 1.02), high * Math.max(room, 1.02)]; }
   const room = (high - low || Math.abs(high) || 1) * share;
   return [low - room, high + room];
 }
-const wide = (values) => { const [low, high] = [Math.min(...values), Math.max(...values)]; return low > 0 && high / low > 12; };
+const wide = (values) => { const [low, high] = extent(values); return low > 0 && high / low > 12; };
 
 // The frame of a plot: width from its box, room for the axes, the drawn axes.
 function frame(box, options) {

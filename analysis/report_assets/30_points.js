@@ -48,14 +48,16 @@ function drawRequests(box, state) {
   const log = wide(values);
   const [low, high] = padded(values.map((v) => v * field.scale), log, 0.07);
   const y = scale(low, high, plot.bottom - 10, plot.top + 4, log);
-  const x = scale(-0.5, Math.max(1, own.length) - 0.5, plot.left + 4, plot.right);
+  const x = scale(0.5, Math.max(1, own.length) + 0.5, plot.left + 4, plot.right);
   axisY(plot, y, field.title);
-  axisX(plot, x, 'order sent', (v) => (Number.isInteger(v) ? String(v + 1) : ''));
+  const whole = x.ticks;
+  x.ticks = (n) => whole(n).filter((v) => Number.isInteger(v) && v >= 1);
+  axisX(plot, x, 'order sent');
   medianLines(plot, x, y, own, state.field, field);
   const marks = [];
   const named = [];
   for (const r of own) {
-    const at = { x: x.at(r.order), series: r.domain, go: () => open(r) };
+    const at = { x: x.at(r.order + 1), series: r.domain, go: () => open(r) };
     if (r.outcome !== 'completed') {
       plot.root.append(cross(at.x, plot.bottom - 5, 4));
       marks.push({ ...at, y: plot.bottom - 5, text: describe(r, r.outcome) });
@@ -73,7 +75,7 @@ function drawRequests(box, state) {
   data.domains.forEach((_, domain) => {
     const group = own.filter((r) => r.domain === domain && r.outcome === 'completed' && r[state.field] > 0);
     for (const r of outliers(group, (one) => one[state.field])) {
-      named.push({ x: x.at(r.order), y: y.at(r[state.field] * field.scale), text: r.prompt });
+      named.push({ x: x.at(r.order + 1), y: y.at(r[state.field] * field.scale), text: r.prompt });
     }
   });
   nameMarks(plot, named.slice(0, 24));
@@ -90,7 +92,7 @@ function medianLines(plot, x, y, own, name, field) {
     if (!orders.length) continue;
     const at = px(y.at(group[name] * field.scale));
     const whole = group.level === null;
-    const [from, to] = whole ? [plot.left, plot.right] : [x.at(Math.min(...orders) - 0.4), x.at(Math.max(...orders) + 0.4)];
+    const [from, to] = whole ? [plot.left, plot.right] : [x.at(Math.min(...orders) + 0.6), x.at(Math.max(...orders) + 1.4)];
     plot.root.append(svg('line', { x1: px(from), x2: px(to), y1: at, y2: at, class: stroke(place), 'stroke-width': 1.5, 'stroke-dasharray': dash(place) || '14 3' }));
     if (whole) ends.push({ at, place, text: field.shown(group[name]) });
   }
@@ -213,7 +215,7 @@ function drawLevels(box, state) {
     for (const p of own) {
       const spot = { x: x.at(at(p.level)), y: y.at(p.value * field.scale) };
       plot.root.append(mark(place, spot.x, spot.y, 4.5));
-      marks.push({ ...spot, series: place, text: `${title} \u00b7 level ${p.level}\nmedian ${field.name} ${field.shown(p.value)}`, go: () => { window.location.hash = `requests-${one.run}` + (one.domain === 'all' ? '' : '-' + one.domain); } });
+      marks.push({ ...spot, series: place, text: `${title} \u00b7 level ${p.level}\nmedian ${field.name} ${field.shown(p.value)}`, go: () => { window.location.hash = one.anchor; } });
     }
   });
   reachable(box, plot, marks);

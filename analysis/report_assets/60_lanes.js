@@ -7,7 +7,7 @@ function drawLanes(box, state) {
   const ends = own.flatMap((r) => [r.sent_s, r.sent_s + r.e2e_s]);
   for (const lane of run.lanes) for (const one of lane.series) ends.push(one.t[0], one.t[one.t.length - 1]);
   if (!ends.length) { box.replaceChildren(el('p', { class: 'note' }, 'No request of this run has an instant.')); return; }
-  const all = [Math.min(...ends), Math.max(...ends)];
+  const all = extent(ends);
   if (!(all[1] > all[0])) all[1] = all[0] + 1;
   const [low, high] = state.range || all;
   const width = Math.max(300, box.clientWidth || 800);
@@ -101,7 +101,7 @@ function laneOf(view, lane) {
   const values = [];
   for (const one of lane.series) { const [from, to] = within(one, view.low, view.high); for (let n = from; n < to; n += 1) values.push(one.v[n]); }
   const root = canvas(view, LANE);
-  const [low, high] = values.length ? [Math.min(0, ...values), Math.max(...values)] : [0, 1];
+  const [low, high] = values.length ? extent([0, ...values]) : [0, 1];
   const y = scale(low, high > low ? high : low + 1, LANE - 6, 8);
   for (const value of ticks(y.low, y.high, 3)) {
     const at = px(y.at(value));
