@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from analysis.cached_share import shares_apart
 from analysis.comparable import Comparable, compare_identities, compare_runs, identity_of, refusals
 from analysis.facts import Scope
 from analysis.loading import LoadedRun
@@ -155,6 +156,10 @@ def comparability(found: Sides) -> Comparability:
             workload = _workload(base.run, arm.run) if any(d.key == "workload" for d in one.differences) else None
             said.append(f"pair {pair} ({names}): " + "; ".join([*differs, *([workload] if workload else [])]))
             keys += [d.key for d in one.differences] or ["refused"]
+        apart = shares_apart(*([row.request for row in cell.run.measured] for cell in (base, arm)))
+        if apart:
+            said.append(f"pair {pair}: " + "; ".join(apart))
+            keys.append("cached_share")
     for side in ([base for _, base, _ in usable], [arm for _, _, arm in usable]):
         for later in side[1:]:
             one = _over_launches(side[0].run, later.run)

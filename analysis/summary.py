@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from analysis import identity
+from analysis.cached_share import cached_share
 from analysis.loading import LoadedRun
 from analysis.measures import Derived, Interval, Measures, Row, first_chunk_unknown
 from analysis.quantiles import FLOORS, distribution
@@ -50,6 +51,7 @@ def summarise(run: LoadedRun) -> dict[str, Any]:
         "scope": scope(run),
         "groups": groups(run),
         "server": server_timings(run.server, [r.request for r in run.measured if r.request.outcome == "completed"]),
+        "cached_share": cached_share(row.request for row in run.measured),
         "server_notes": list(run.server.notes),
         "acceptance": run.server.acceptance.as_json(),
         "client_floor_s": floor_s,

@@ -7,6 +7,7 @@ Exit codes: 0 good, 1 the evidence says no, 2 usage or unreadable input, 3 evide
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +100,12 @@ def study_command(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run one command; returns its exit code (argparse itself exits with 2 on bad usage)."""
     args = parser().parse_args(argv)
-    code: int = args.command(args)
+    try:
+        code: int = args.command(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, say) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GOOD
     return code
 
 

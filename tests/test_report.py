@@ -1,4 +1,4 @@
-"""``report RUN|STUDY``: the page's numbers are the commands' numbers, and every one of them leads back to its record."""
+"""``report RUN|STUDY``: the page's numbers are the commands' numbers, and each leads back to its raw record."""
 
 import argparse
 import base64
@@ -33,8 +33,11 @@ from tests.recorded_runs import recorded_run
 from tests.run_factory import UNIX_S, llamacpp_scrape, make_run, manifest, numbered, planned, request
 from tests.study_factory import At, make_study, steady
 
-HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \u2028 \u202egnp.exe\u2066 \x07 &amp; ]]> \'" \\u003c \U0001f600'
-TIMINGS = {"timings": {"predicted_n": 2, "predicted_ms": 200.0, "prompt_ms": 50.0, "cache_n": 0}}
+HOSTILE = (
+    '</script><img src=x onerror="window.hacked=1"><!-- \u2028 \u202egnp.exe\u2066 \x07'
+    " &amp; ]]> '\" \\u003c \U0001f600 javascript:alert(1)"
+)
+TIMINGS = {"timings": {"predicted_n": 6, "predicted_ms": 200.0, "prompt_ms": 50.0, "cache_n": 0}}
 VOID = {"meta", "input", "br", "hr"}
 
 
@@ -99,7 +102,8 @@ def made(path: Path, out: Path) -> tuple[dict[str, Any], Page]:
 
 
 def rows(**changes: Any) -> list[Request]:
-    warm = request(phase="warmup", domain="warmup", prompt_id="warmup_01", server_fields=TIMINGS)
+    six = tuple((0.1 + 0.02 * n, n, n + 1, 3) for n in range(6))
+    warm = request(phase="warmup", domain="warmup", prompt_id="warmup_01", chunks=six, server_fields=TIMINGS)
     found = []
     for place, domain in enumerate(("code", "prose", "json", "code", "prose", "json")):
         marks = tuple((0.1 + 0.01 * place + 0.02 * n * (1 + place / 10), n, n + 1, 3) for n in range(6))
@@ -140,12 +144,12 @@ def test_every_number_of_a_run_page_is_that_of_summary(tmp_path: Path, capsys: p
     summary = asked(capsys, "summary", path)
     assert page.data["summary"] == summary
     assert said["verdict"] == summary["verdict"]
-    assert len(page.numbers) > 60
+    assert len(page.numbers) > 30
     for where, value, shown in page.numbers:
         exact = at({"summary": summary}, where)
         assert repr(exact) == value, where
-        printed = float(shown)
-        assert printed == pytest.approx(exact if printed < 2 * abs(exact) + 1 else 1000 * exact, rel=0.01, abs=0.006)
+        printed = 1000 * exact if re.search(r"(?<!per)_s\.median", where) else exact
+        assert float(shown) == pytest.approx(printed, rel=0.001, abs=0.006), where
 
 
 def test_every_number_of_a_study_page_is_that_of_compare(tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def test_what_a_model_says_stays_text(tmp_path: Path) -> None:
     assert page.html.count("</script>") == 2
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert re.search("[\u2028\u2029\u202a-\u202e\u2066-\u2069\x07]", page.html) is None
-    assert page.data["requests"]["outputs"][0] == [HOSTILE, len(HOSTILE)]
+    assert [HOSTILE, len(HOSTILE)] in page.data["requests"]["outputs"]
     assert "U+202E" in page.text
     assert '<img src=x onerror="window.hacked=1">' in page.text
 
@@ -254,7 +258,7 @@ def test_the_policy_lets_the_one_script_and_the_one_style_run_and_nothing_else(t
 def test_the_script_never_turns_text_into_markup_or_code() -> None:
     for file in sorted(ASSETS.glob("*.js")):
         said = file.read_text(encoding="utf-8")
-        banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|setTimeout\(['\"]|fetch\(|XMLHttp"
+        banned = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|setTimeout|fetch\(|XMLHttp"
         assert re.findall(banned, said) == [], file.name
         assert "</script" not in said
 
@@ -399,13 +403,22 @@ def test_the_longest_gap_of_a_slice_leads_to_its_request(tmp_path: Path) -> None
 
 
 def sample(at_s: float, *gpus: dict[str, Any], missing: str | None = None) -> GpuSample:
-    return GpuSample(run_id="run-test", source="nvml", host=None, at_unix_s=UNIX_S + at_s, at_monotonic_s=None, took_s=0.0,
-                     interval_s=1.0, gpus=tuple(GpuReading(**one) for one in gpus), missing=missing)  # fmt: skip
+    return GpuSample(
+        run_id="run-test",
+        source="nvml",
+        host=None,
+        at_unix_s=UNIX_S + at_s,
+        at_monotonic_s=None,
+        took_s=0.0,
+        interval_s=1.0,
+        gpus=tuple(GpuReading(**one) for one in gpus),
+        missing=missing,
+    )
 
 
 def test_energy_a_token_is_mean_power_times_the_window_over_its_tokens() -> None:
     own = [request(sent_at_unix_s=UNIX_S + 5 * n, end_after_s=5.0, n_completion_tokens=50) for n in range(2)]
-    counter = [sample(t, {"index": 0, "energy_j": 1000.0 + 300 * t, "power_w": 1.0}) for t in range(-5, 16)]
+    counter = [sample(t, {"index": 0, "energy_j": 5000.0 + 300 * t, "power_w": 1.0}) for t in range(-5, 16)]
     found = energy(counter, own)
     assert isinstance(found, Energy)
     assert (found.window_s, found.n_tokens, found.by_counter) == (10.0, 100, True)
@@ -430,25 +443,43 @@ def test_energy_is_not_shown_where_the_samples_do_not_cover_the_window() -> None
 
 
 def with_gpu(root: Path, samples: Sequence[GpuSample]) -> Path:
-    """A sealed run of one request a five seconds, with GPU samples and one health line."""
+    """A sealed run, a request in five seconds, with GPU samples and one health line."""
     own = numbered(rows(end_after_s=4.5))
     plan = [planned(one, place, text=f"Answer {one.prompt_id}.") for place, one in enumerate(own)]
     writer = RunWriter.create(root, "run-test", manifest(plan), plan)
     worker = writer.worker(0)
     for one in own:
-        worker.started(Started(run_id="run-test", worker=0, sequence=one.sequence, plan_id=one.plan_id,
-                               started_at_unix_s=one.sent_at_unix_s or 0, started_at_monotonic_s=one.sent_at_monotonic_s or 0))  # fmt: skip
+        worker.started(
+            Started(
+                run_id="run-test",
+                worker=0,
+                sequence=one.sequence,
+                plan_id=one.plan_id,
+                started_at_unix_s=one.sent_at_unix_s or 0.0,
+                started_at_monotonic_s=one.sent_at_monotonic_s or 0.0,
+            )
+        )
         worker.ended(one)
-    worker.health(Health(at_monotonic_s=60.0, interval_s=1.0, lag_p50_s=0.001, lag_max_s=0.004, cpu_ratio=0.1, gc_pauses=0,
-                         gc_pause_max_s=0.0, in_flight=1))  # fmt: skip
-    for one in samples:
-        writer.gpu(one)
+    worker.health(
+        Health(
+            at_monotonic_s=60.0,
+            interval_s=1.0,
+            lag_p50_s=0.001,
+            lag_max_s=0.004,
+            cpu_ratio=0.1,
+            gc_pauses=0,
+            gc_pause_max_s=0.0,
+            in_flight=1,
+        )
+    )
+    for sampled in samples:
+        writer.gpu(sampled)
     writer.seal()
     return writer.path
 
 
 def test_power_is_a_lane_and_energy_a_section_where_gpus_were_sampled(tmp_path: Path) -> None:
-    path = with_gpu(tmp_path / "runs", [sample(t, {"index": 0, "power_w": 200.0}) for t in range(0, 40)])
+    path = with_gpu(tmp_path / "runs", [sample(t, {"index": 0, "power_w": 200.0}) for t in range(40)])
     _, page = made(path, tmp_path / "report.html")
     assert "energy" in page.ids
     assert {"GPU power", "client lag", "client CPU"} <= {lane["name"] for lane in page.data["runs"][0]["lanes"]}
@@ -476,19 +507,17 @@ def words(decision: Decision) -> dict[str, str]:
 
 
 def study_of(tmp_path: Path, factor: dict[str, float], **changes: Any) -> dict[str, Any]:
-    def rate(one: At) -> float:
-        spread = (
-            0.12 * ((one.place * 3 + one.pair * 5) % 4) if one.prompt.startswith("code") and one.arm == "fast" else 0.0
-        )
-        own = factor.get(one.prompt.split("_")[0], 1.0) if one.arm == "fast" else 1.0
-        return (
-            50.0
-            * own
-            * (1 + 0.001 * ((one.pair * 7 + one.place) % 5))
-            * (1 - 0.18 + spread if spread or one.arm == "fast" and one.prompt.startswith("code") else 1)
-        )
+    """A comparison of the arm ``fast`` with these factors by domain; on code it is faster and slower by turns."""
 
-    return compared(make_study(tmp_path, rate=rate, **changes))
+    def rate(one: At) -> float:
+        own = 50.0 * (1 + 0.001 * ((one.pair * 7 + one.place) % 5))
+        if one.arm != "fast":
+            return own
+        domain = one.prompt.split("_")[0]
+        return own * (0.85 + 0.1 * ((one.place * 3 + one.pair) % 4) if domain == "code" else factor[domain])
+
+    prompts = [f"{domain}_{n:02d}" for domain in ("code", "json", "prose") for n in range(4)]
+    return compared(make_study(tmp_path, rate=rate, prompts=prompts, **changes))
 
 
 def test_the_decision_says_by_domain_what_to_switch(tmp_path: Path) -> None:
@@ -497,7 +526,7 @@ def test_the_decision_says_by_domain_what_to_switch(tmp_path: Path) -> None:
     assert words(found) == {"code": "not resolved", "json": "on", "prose": "off"}
     on = next(one for one in found.domains if one.word == "on")
     assert on.rests_on.startswith("decode rate x1.4")
-    assert "4 paired launches, 2 prompts" in on.rests_on
+    assert "4 paired launches, 4 prompts" in on.rests_on
 
 
 def test_one_launch_never_decides(tmp_path: Path) -> None:

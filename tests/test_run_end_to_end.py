@@ -1,12 +1,15 @@
 """Whole runs: real headless Locust against the fake engine (faults, kills, full disk) and against the real one."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
 from infra.wire.stream import events, read_stream
 from tests.locust_runs import ROOT, Ran, analysis, command, environment, run_locust, scenario
+from tests.prometheus_server import ask, running_prometheus
 
 QUICK = {"ttft_s": 0.02, "gap_s": 0.004}
 
@@ -253,7 +257,7 @@ def test_a_restart_or_foreign_traffic_in_the_window_makes_the_run_invalid(tmp_pa
     assert code in {reason["code"] for reason in found["reasons"]}
 
 
-def _start_slow(tmp_path: Path, url: str, **env: str) -> tuple[subprocess.Popen[str], Path]:
+def _start_slow(tmp_path: Path, url: str, *more: str) -> tuple[subprocess.Popen[str], Path]:
     """A run of long answers, returned once a measured request is under way."""
     file = scenario(
         tmp_path,
@@ -262,9 +266,9 @@ def _start_slow(tmp_path: Path, url: str, **env: str) -> tuple[subprocess.Popen[
         warmup="requests = 0",
     )
     process = subprocess.Popen(
-        command(url, file, tmp_path / "runs"),
+        command(url, file, tmp_path / "runs", *more),
         cwd=ROOT,
-        env=environment(**env),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -395,3 +399,61 @@ def test_a_run_on_the_real_engine_with_real_speculation_is_valid(tmp_path):
     assert acceptance["n_accepted"] == sum(t["draft_n_accepted"] for t in timings)
     assert acceptance["rate"] > 0.9  # a model drafting for itself
     assert ran.run.manifest.launch_id == launched.launch.launch_id
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Debian's package prometheus is not installed")
+def test_a_prometheus_that_scrapes_the_server_is_asked_for_the_window_and_agrees(tmp_path):
+    with running_fake_engine(fake=QUICK) as engine:
+        target = engine.url.removeprefix("http://")
+        config = tmp_path / "prometheus.yml"
+        config.write_text(
+            "scrape_configs:\n"
+            f"  - job_name: engine\n    scrape_interval: 100ms\n    static_configs: [{{targets: ['{target}']}}]\n",
+            encoding="utf-8",
+        )
+        with running_prometheus(tmp_path / "data", config) as url:
+            deadline = time.monotonic() + 30
+            while not ask(url, "query", query="up == 1") and time.monotonic() < deadline:
+                time.sleep(0.1)  # its discovery starts a few seconds after itself
+            ran = run_locust(engine.url, scenario(tmp_path), tmp_path / "runs", "--prometheus-url", url)
+    run = ran.run
+    assert run.seal.completed == 4, ran.stderr
+    assert len(run.windows) > 3
+    assert all(window.error is None for window in run.windows), [w.error for w in run.windows if w.error]
+    _, found = analysis("check", str(ran.folder))
+    ours = [check for check in found["checks"] if "rometheus" in check["name"]]
+    assert ours
+    assert {check["state"] for check in ours} <= {"pass", "not observable"}, ours
+    assert any(check["state"] == "pass" for check in ours), ours
+
+
+def test_a_prometheus_that_is_not_there_costs_no_run(engine, tmp_path):
+    ran = run_locust(engine.url, scenario(tmp_path), tmp_path / "runs", "--prometheus-url", "http://127.0.0.1:9")
+    assert ran.run.seal.completed == 4
+    assert ran.run.windows
+    assert all(window.error is not None for window in ran.run.windows)
+
+
+def test_gpus_are_sampled_or_their_absence_is_on_record(good):
+    samples = good.run.gpu
+    assert samples
+    assert all(sample.gpus or sample.missing for sample in samples)
+
+
+def test_live_metrics_of_the_client_are_served_during_the_run(engine, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process, folder = _start_slow(tmp_path, engine.url, "--client-metrics-port", str(port))
+    try:
+        deadline = time.monotonic() + 20
+        body = ""
+        while "llm_client_in_flight" not in body and time.monotonic() < deadline:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                body = answer.read().decode()
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert folder.name in body
+    assert "llm_client_in_flight" in body

@@ -73,8 +73,9 @@ def pooled_acceptance(all_server_fields: Sequence[Mapping[str, Any]], *, specula
     parts = [request_acceptance(fields, speculative=speculative) for fields in all_server_fields]
     tokens = [count_of(fields.get("timings"), "predicted_n") for fields in all_server_fields]
     accepted = [count_of(fields.get("timings"), "draft_n_accepted") or 0 for fields in all_server_fields]
-    known = [n for n in tokens if n]
+    known = [n for n in tokens if n is not None]
     if len(known) < len(tokens):
         untold = Unmeasured(why=f"{len(tokens) - len(known)} of {len(tokens)} requests told no tokens")
         return pooled(parts, not_per_step(untold))
-    return pooled(parts, steps_by_accepted(sum(known), len(known), sum(accepted)))
+    n_with_tokens = sum(n > 0 for n in known)  # each with a first token that no decode step made
+    return pooled(parts, steps_by_accepted(sum(known), n_with_tokens, sum(accepted)))
