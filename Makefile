@@ -31,7 +31,7 @@ format: $(VENV)/.dev-done
 
 lint: $(VENV)/.dev-done
 	$(BIN)/ruff check .
-	$(BIN)/python -m infra.grafana_dashboards --check
+	$(BIN)/python -m infra.boards.grafana_dashboards --check
 
 types: $(VENV)/.dev-done
 	$(BIN)/mypy

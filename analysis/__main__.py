@@ -21,6 +21,7 @@ from analysis import (
     export,
     inventory,
     outputs_command,
+    report,
     side_by_side,
     study_check_view,
     summary_view,
@@ -125,6 +126,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_arguments(add("export", export.command, "a run or study for other programs, or one verified archive"))
     bundle.add_unpack_arguments(add("unpack", bundle.unpack_command, "an exported bundle, every hash verified"))
     trace.add_arguments(add("trace", trace.command, "where the GPU's time went in profiler windows"))
+    page = add("report", report.command, "one self-contained report.html of a run or a study")
+    report.add_arguments(page)
     killed = add("recover", close, "close a killed run's folder as what it is")
     killed.add_argument("run", type=Path, metavar="RUN")
     return parser

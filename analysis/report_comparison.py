@@ -31,7 +31,11 @@ def _decision(one: Decision) -> Markup:
     rows = [
         tag(
             "li",
-            tag("span", f"{MARKS[part.word]} {part.word}", class_=f"word {slug(part.word)}"),
+            tag(
+                "span",
+                f"{MARKS[part.word]} {part.word}",
+                class_=f"word {part.word}" if part.word in ("on", "off") else "word",
+            ),
             tag("a", f" {shown_domain(part.domain)}", href=f"#{slug('pairs', one.arm, part.domain)}"),
             f": {part.rests_on}",
         )

@@ -5,11 +5,15 @@
     no difference   no difference for code
     not resolved    not resolved for code
 
+Where the control, the baseline against itself, differs in a domain, an arm's interval must lie beyond the control's own
+farthest end; else the word is "not resolved", whatever the arm's verdict is.
+
 No decision stands on one paired launch, on a planned study, or on an arm that did not run. Speed alone never decides
 where answers changed: an arm whose answers differ from the baseline's more than the baseline's from themselves
 is "on" only for who accepts the changed answers, and that is said in the same sentence.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -48,7 +52,7 @@ class Decision:
 
 def decide(compared: Fields, *, planned: bool = False) -> tuple[Decision, ...]:
     """One decision for each arm of a comparison; none where the comparison as a whole was refused."""
-    return tuple(_arm(arm, planned, control_doubt(compared)) for arm in compared.get("arms", ()))
+    return tuple(_arm(arm, planned, compared) for arm in compared.get("arms", ()))
 
 
 def control_doubt(compared: Fields) -> str | None:
@@ -86,7 +90,7 @@ def shortened(said: str) -> str:
     return said if len(said) <= LONGEST else said[:LONGEST].rstrip() + "\u2026"
 
 
-def _arm(arm: Fields, planned: bool, doubt: str | None) -> Decision:
+def _arm(arm: Fields, planned: bool, compared: Fields) -> Decision:
     name = str(arm.get("arm"))
     failed = arm.get("not_measured")
     if failed:
@@ -99,10 +103,12 @@ def _arm(arm: Fields, planned: bool, doubt: str | None) -> Decision:
         return Decision(arm=name, sentence=f"no decision: {said}", domains=(), limits=())
     refused = _no_decision(arm, planned)
     groups: Mapping[str, Fields] = arm.get("by_domain") or {}
-    domains = tuple(_domain(domain, group, refused) for domain, group in groups.items())
+    control = (compared.get("control") or {}).get("by_domain") or {}
+    domains = tuple(_domain(domain, group, refused, control.get(domain) or {}) for domain, group in groups.items())
     if refused is not None:
         return Decision(arm=name, sentence=f"no decision: {refused}", domains=domains, limits=())
     sentence = _sentence(domains) or f"{WORDS.get(str(arm.get('verdict')), 'not resolved')} for the whole mix"
+    doubt = control_doubt(compared)
     limits = ((doubt,) if doubt else ()) + _limits(arm, domains)
     return Decision(arm=name, sentence=sentence, domains=domains, limits=limits)
 
@@ -117,11 +123,22 @@ def _no_decision(arm: Fields, planned: bool) -> str | None:
     return None
 
 
-def _domain(domain: str, group: Fields, refused: str | None) -> DomainDecision:
+def _domain(domain: str, group: Fields, refused: str | None, control: Fields) -> DomainDecision:
     n_launches = group.get("n_launches") or 0
     short = n_launches < FEWEST_LAUNCHES or group.get("scope") == "prompts only"
     word: Word = "no decision" if refused or short else WORDS.get(str(group.get("verdict")), "not resolved")
-    return DomainDecision(domain=domain, word=word, rests_on=_rests_on(group))
+    rests_on = _rests_on(group)
+    if word in ("on", "off") and not _beyond(group, control):
+        word, rests_on = "not resolved", f"{rests_on}; the baseline differs from itself as far"
+    return DomainDecision(domain=domain, word=word, rests_on=rests_on)
+
+
+def _beyond(group: Fields, control: Fields) -> bool:
+    """Whether an interval that leaves out 1 is farther from 1 than the control's interval reaches, if that does too."""
+    own, other = group.get("interval"), control.get("interval")
+    if not own or not other or other[0] <= 1 <= other[1]:
+        return True
+    return min(abs(math.log(end)) for end in own) > max(abs(math.log(end)) for end in other)
 
 
 def _rests_on(group: Fields) -> str:

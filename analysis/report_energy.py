@@ -53,10 +53,10 @@ def energy(samples: Sequence[GpuSample], requests: Sequence[Request]) -> Energy 
         return f"no GPU samples: {covered.missing}"
     if len(inside) < FEWEST_SAMPLES or (covered.covered_ratio or 0.0) < LEAST_COVERED:
         return f"the samples do not cover the window ({in_words(covered)})"
-    uncounted = sum(r.n_completion_tokens is None for r in requests)
+    uncounted = sum(r.n_completion_tokens is None and bool(r.chunks) for r in requests)
     n_tokens = sum(r.n_completion_tokens or 0 for r in requests)
     if uncounted or not n_tokens:
-        return f"{uncounted} of {len(requests)} requests carry no token count: there is nothing to divide by"
+        return f"{uncounted} of {len(requests)} requests carry no token count, and {n_tokens} tokens are counted in all"
     powers = [_power(inside, index) for index in sorted({gpu.index for one in inside for gpu in one.gpus})]
     known = [found for found in powers if found is not None]
     if len(known) < len(powers) or not known:

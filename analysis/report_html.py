@@ -114,8 +114,8 @@ def facts(pairs: Mapping[str, Child] | Iterable[tuple[str, Child]]) -> Markup:
 
 
 def slug(*parts: object) -> str:
-    """An id for an anchor from names that were read: letters, digits and hyphens, unambiguous for plain names."""
-    return "-".join(re.sub(r"[^A-Za-z0-9_]+", "-", str(part)) for part in parts)
+    """An id for an anchor from names that were read: what is no letter, digit, hyphen or underscore, by its code."""
+    return "-".join(re.sub(r"[^A-Za-z0-9_-]", lambda found: f"~{ord(found.group()):x}", str(part)) for part in parts)
 
 
 class Whys:

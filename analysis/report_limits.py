@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from analysis.measures import first_chunk_unknown
 from analysis.quantiles import FLOORS
 from analysis.report_energy import Energy, energy
 from analysis.report_gather import RunView
@@ -47,9 +48,11 @@ def _measures(runs: Sequence[RunView]) -> list[str]:
     found.append(
         "A chunk gap is the time between received chunks, no inter-token latency: a chunk may hold more tokens."
     )
-    unknown = sum(row.measures.n_first_tokens.value is None for run in runs for row in run.loaded.measured)
+    unknown = sum(
+        row.request.outcome == "completed" and first_chunk_unknown(row) for run in runs for row in run.loaded.measured
+    )
     if unknown:
-        found.append(f"Of {unknown} requests the tokens of the first chunk are not known: their rates are intervals.")
+        found.append(f"The tokens of the first chunk are not known of {unknown} answers: their rates are intervals.")
     if any(run.summary["client_floor_s"] is None for run in runs):
         found.append("The client's own floor was not measured: how much of each latency it adds is not known.")
     cut = sum(row.request.finish_reason == "length" for run in runs for row in run.loaded.measured)

@@ -10,7 +10,7 @@ from analysis.report_html import Child, Markup, details, join, slug, table, tag
 from analysis.report_study import Paired, StudyView
 
 BEFORE, AFTER = 60, 90  # characters of context around a first divergence
-MOST_SHOWN = 400  # differences with their context in the page; the table above counts all
+MOST_SHOWN = 150  # differences with their context in the page; the table above counts all
 
 
 def judged(run: RunView) -> Markup:
@@ -97,20 +97,18 @@ def compared(view: StudyView, arm: str | None) -> Markup:
 
 
 def _pairs(paired: Paired) -> list[tuple[Pair, Entry | None, Entry | None]]:
-    sides = [
+    ours, theirs = (
         {(e.request.prompt_id, e.request.level, e.request.repeat): e for e in run.measured}
         for run in (paired.base, paired.other)
-    ]
+    )
     found = compare(
         [entry.request for entry in paired.base.measured],
         paired.base.loaded.plan,
         [entry.request for entry in paired.other.measured],
         paired.other.loaded.plan,
     )
-    return [
-        (pair, *(side.get((pair.prompt_id, pair.level, pair.repeat)) for side in sides))  # type: ignore[misc]  # mypy cannot count a starred pair
-        for pair in found
-    ]
+    keys = [(pair.prompt_id, pair.level, pair.repeat) for pair in found]
+    return [(pair, ours.get(key), theirs.get(key)) for pair, key in zip(found, keys, strict=True)]
 
 
 def _difference(base: Entry, other: Entry) -> Markup:

@@ -15,11 +15,12 @@ from urllib.parse import quote
 from analysis.report_gather import Entry, RunView, domains_of
 from analysis.report_html import Markup, join, json_size, number, scroller, slug, tag
 from analysis.tables import ms
+from evidence.layout import PLAN
 from evidence.records import ChunkMark
 
-OUTPUT_BYTES = 2_300_000  # of all distinct outputs in the page
-PROMPT_BYTES = 500_000
-TOTAL_MARKS = 24_000
+OUTPUT_BYTES = 1_700_000  # of all distinct outputs in the page
+PROMPT_BYTES = 400_000
+TOTAL_MARKS = 18_000
 FEWEST_MARKS = 8
 MOST_MARKS = 400
 ERROR_CHARS = 2_000
@@ -123,6 +124,7 @@ def embedded(runs: Sequence[RunView], domains: Sequence[str]) -> tuple[dict[str,
         "fields": FIELDS,
         "rows": rows,
         "files": files,
+        "plan_file": PLAN,
         "outputs": [list(one) for one in outputs.texts],
         "prompts": [list(one) for one in prompts.texts],
     }

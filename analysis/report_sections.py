@@ -19,11 +19,12 @@ from analysis.report_decision import decide
 from analysis.report_gather import RunView, arms_of, domains_of
 from analysis.report_html import Child, Markup, details, join, slug, tag
 from analysis.report_page import Section, figure, limits, page, section, sections
-from analysis.report_series import lanes
+from analysis.report_series import MOST_POINTS, lanes
 from analysis.report_study import StudyView
 from analysis.summary_view import scope_lines
 
 RECORDS = "Every request and its raw record"
+TOTAL_POINTS, FEWEST_POINTS = 2_000, 60  # of a lane over all runs of a page, and of one run
 KEYS = "Arrow keys move from mark to mark, Enter opens the request, Escape goes back."
 TIME_KEYS = (
     "Drag to zoom, or press + and -; arrow keys move the cursor, Shift with them pans, 0 shows all, Enter opens the"
@@ -126,7 +127,7 @@ def _data(runs: Sequence[RunView], kind: str) -> tuple[dict[str, Any], list[str]
             "path": str(run.path),
             "verdict": run.summary["verdict"],
             "anchor": slug("run", run.index),
-            "lanes": lanes(run),
+            "lanes": lanes(run, max(FEWEST_POINTS, min(MOST_POINTS, TOTAL_POINTS // len(runs)))),
             "medians": _medians(run),
         }
         for run in runs

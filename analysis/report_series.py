@@ -19,8 +19,7 @@ from infra.engines.labels import chosen
 from infra.engines.meaning import Counted, Where
 from infra.engines.window import Snapshot
 
-BINS = 400  # most points of a thinned lane
-MOST_SCRAPES = 400
+MOST_POINTS = 400  # of a thinned lane
 MOST_GPUS = 8
 
 Lane = dict[str, Any]
@@ -28,17 +27,17 @@ Point = tuple[float, float]
 Read = tuple[float, Snapshot]  # seconds since t0, what the scrape says
 
 
-def lanes(run: RunView) -> list[Lane]:
-    """The lanes that have something to show, in the order drawn."""
-    reads = _reads(run)
+def lanes(run: RunView, most: int = MOST_POINTS) -> list[Lane]:
+    """The lanes that have something to show, in the order drawn, each of about ``most`` points."""
+    reads = _reads(run, most)
     found = [
-        _in_flight(run, reads),
-        _tokens(run, reads),
-        _gaps(run),
+        _in_flight(run, reads, most),
+        _tokens(run, reads, most),
+        _gaps(run, most),
         _accepted(run, reads),
-        _lag(run),
-        _cpu(run),
-        *_gpu(run),
+        _lag(run, most),
+        _cpu(run, most),
+        *_gpu(run, most),
     ]
     return [lane for lane in found if lane is not None]
 
@@ -62,7 +61,7 @@ def _short(value: float) -> float | int:
     return int(value) if value == int(value) and abs(value) < 2**53 else float(f"{value:.6g}")
 
 
-def _in_flight(run: RunView, reads: Sequence[Read]) -> Lane | None:
+def _in_flight(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
     changes: list[tuple[float, int]] = []
     for entry in run.entries:
         sent, took = entry.request.sent_at_unix_s, entry.request.end_after_s
@@ -72,7 +71,7 @@ def _in_flight(run: RunView, reads: Sequence[Read]) -> Lane | None:
     for at, change in sorted(changes):
         count += change
         points.append((at, float(count)))
-    series = [_series("client: sent and not ended", _last_of_each(points, 5 * BINS))]
+    series = [_series("client: sent and not ended", _last_of_each(points, 4 * most))]
     adapter = run.loaded.server.adapter
     note = "client from its own records"
     names = () if adapter is None else adapter.meaning.in_flight
@@ -82,7 +81,7 @@ def _in_flight(run: RunView, reads: Sequence[Read]) -> Lane | None:
     return _lane("in flight", "requests", "step", series, note)
 
 
-def _tokens(run: RunView, reads: Sequence[Read]) -> Lane | None:
+def _tokens(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
     steps: list[Point] = []
     uncounted = 0
     for entry in run.entries:
@@ -96,13 +95,14 @@ def _tokens(run: RunView, reads: Sequence[Read]) -> Lane | None:
         if not reads or at >= reads[0][0]:  # both curves begin at the first scrape
             total += n_tokens
             points.append((at, total))
-    series = [_series("client: received", _last_of_each(points, BINS))]
+    series = [_series("client: received", _last_of_each(points, most))]
     note = f"counted from {'the first scrape' if reads else 'the first request, warm-up too'}"
     adapter = run.loaded.server.adapter
     if adapter is not None and isinstance(adapter.meaning.generated, Counted):
         grown = _growth(reads, adapter.meaning.generated, adapter)
         series.append(_series("server: " + " + ".join(adapter.meaning.generated.names), grown))
-        note += "; some engines count a request's tokens when it ends"
+        if grown:
+            note += "; some engines count a request's tokens when it ends"
     if uncounted:
         note += f"; {uncounted} requests carry no count and are left out"
     return _lane("completion tokens so far", "tokens", "step", series, note)
@@ -121,7 +121,7 @@ def _arrivals(request: Request, at_s: float) -> list[Point]:
     return found
 
 
-def _gaps(run: RunView) -> Lane | None:
+def _gaps(run: RunView, most: int) -> Lane | None:
     found: list[tuple[float, float, int]] = []
     for entry in run.entries:
         request = entry.request
@@ -133,7 +133,7 @@ def _gaps(run: RunView) -> Lane | None:
                 found.append((at_s + after_s, (after_s - last[0]) * 1000, entry.number))
             if last is None or segment != last[1]:
                 last = (after_s, segment)
-    kept = _largest_of_each(found, BINS)
+    kept = _largest_of_each(found, most)
     name = "gap" if len(kept) == len(found) else "longest gap of its time slice"
     points = _series(name, [(at, gap) for at, gap, _ in kept], [n for _, _, n in kept])
     whole = "every gap" if len(kept) == len(found) else f"the longest of each of {len(kept)} slices, {len(found)} gaps"
@@ -153,19 +153,23 @@ def _accepted(run: RunView, reads: Sequence[Read]) -> Lane | None:
     return _lane("draft tokens so far", "tokens", "step", series, "the server's counters from the first scrape on")
 
 
-def _lag(run: RunView) -> Lane | None:
-    worst = [_series(f"worker {w}: worst", points) for w, points in _health(run, lambda one: one.lag_max_s, 1000)]
-    half = [_series(f"worker {w}: median", points) for w, points in _health(run, lambda one: one.lag_p50_s, 1000)]
+def _lag(run: RunView, most: int) -> Lane | None:
+    worst = [_series(f"worker {w}: worst", points) for w, points in _health(run, most, lambda one: one.lag_max_s, 1000)]
+    half = [_series(f"worker {w}: median", points) for w, points in _health(run, most, lambda one: one.lag_p50_s, 1000)]
     note = "how late a sentinel of the client woke: what a request may have waited for this client"
     return _lane("client lag", "ms", "line", [*worst, *half][:MOST_GPUS], note)
 
 
-def _cpu(run: RunView) -> Lane | None:
-    used = [_series(f"worker {worker}", points) for worker, points in _health(run, lambda one: one.cpu_ratio, 100)]
+def _cpu(run: RunView, most: int) -> Lane | None:
+    used = [
+        _series(f"worker {worker}", points) for worker, points in _health(run, most, lambda one: one.cpu_ratio, 100)
+    ]
     return _lane("client CPU", "% of a core", "line", used[:MOST_GPUS], "of the Locust process")
 
 
-def _health(run: RunView, read: Callable[[Any], float | None], scale: float) -> list[tuple[int, list[Point]]]:
+def _health(
+    run: RunView, most: int, read: Callable[[Any], float | None], scale: float
+) -> list[tuple[int, list[Point]]]:
     found = []
     for worker, lines in sorted(run.contents.health.items()):
         offset_s = _wall_offset(run, worker)
@@ -174,7 +178,7 @@ def _health(run: RunView, read: Callable[[Any], float | None], scale: float) -> 
             for one in lines
             if (value := read(one)) is not None
         ]
-        found.append((worker, _largest(points, BINS)))
+        found.append((worker, _largest(points, most)))
     return found
 
 
@@ -191,7 +195,7 @@ def _wall_offset(run: RunView, worker: int) -> float:
     return statistics.median(both) if both else clock.get("unix_s", 0.0) - clock.get("monotonic_s", 0.0)
 
 
-def _gpu(run: RunView) -> list[Lane | None]:
+def _gpu(run: RunView, most: int) -> list[Lane | None]:
     samples = [one for one in run.contents.gpu if one.record.gpus]
     indices = sorted({gpu.index for one in samples for gpu in one.record.gpus})[:MOST_GPUS]
 
@@ -204,7 +208,7 @@ def _gpu(run: RunView) -> list[Lane | None]:
                 for gpu in one.record.gpus
                 if gpu.index == index and (value := read(gpu)) is not None
             ]
-            found.append(_series(f"GPU {index}", _last_of_each(points, BINS)))
+            found.append(_series(f"GPU {index}", _last_of_each(points, most)))
         return found
 
     note = "by the GPU's own sensors"
@@ -215,14 +219,14 @@ def _gpu(run: RunView) -> list[Lane | None]:
     ]
 
 
-def _reads(run: RunView) -> list[Read]:
+def _reads(run: RunView, most: int) -> list[Read]:
     """Scrapes of the first URL that can be read, thinned to a bounded number."""
     adapter = run.loaded.server.adapter
     if adapter is None or not run.contents.scrapes:
         return []
     url = run.contents.scrapes[0].record.url
     own = [one.record for one in run.contents.scrapes if one.record.url == url]
-    every = max(1, math.ceil(len(own) / MOST_SCRAPES))
+    every = max(1, math.ceil(len(own) / most))
     found = []
     for scrape in [*own[::every], *([own[-1]] if (len(own) - 1) % every else [])]:
         read = read_scrape(scrape, adapter, thin=True)

@@ -11,11 +11,14 @@ import sys
 from typing import Any
 
 from evidence.errors import EvidenceError
-from infra import gpu_sampler, launch_cli, preflight, probe
-from infra.floor import FloorError
-from infra.models import ModelError
-from infra.recipes import ArmError, arm_names, load_arm
+from infra import probe
+from infra.launching import launch_cli
+from infra.launching.floor import FloorError
+from infra.launching.models import ModelError
+from infra.launching.recipes import ArmError, arm_names, load_arm
+from infra.preflight import command as preflight
 from infra.target import TargetError
+from infra.telemetry import gpu_sampler
 
 
 def main(argv: list[str]) -> int:

@@ -11,11 +11,11 @@ from typing import Any
 from evidence.launch_folder import live_launch, open_launch
 from evidence.records import Json, Launch, Manifest, Missing
 from evidence.redact import redact_environment
-from infra.clock_offset import on_this_host
+from infra.launching.recipes import Arm, ArmError, load_arm
 from infra.openai_client import OpenAIClient, OpenAITransportError
 from infra.probe import ProbeReport, as_json
-from infra.provenance import Provenance, gather, probe_host
-from infra.recipes import Arm, ArmError, load_arm
+from infra.provenance.clock_offset import on_this_host
+from infra.provenance.provenance import Provenance, gather, probe_host
 from locustfiles import _host_facts
 from locustfiles._options import Options, UsageError
 from scenarios.plan import Plan, scenario_sha256

@@ -12,12 +12,12 @@ from gevent.event import Event
 
 from evidence.folder import RunWriter
 from evidence.records import Scrape
-from infra import dcgm
-from infra.client_metrics import ClientMetricsError, LiveMetrics, start
-from infra.clock_offset import on_this_host
-from infra.gpu_sampler import SamplerProcess
-from infra.prometheus_queries import fetch_windows, run_window
-from infra.scrape import Scraper
+from infra.provenance.clock_offset import on_this_host
+from infra.telemetry import dcgm
+from infra.telemetry.client_metrics import ClientMetricsError, LiveMetrics, start
+from infra.telemetry.gpu_sampler import SamplerProcess
+from infra.telemetry.prometheus_queries import fetch_windows, run_window
+from infra.telemetry.scrape import Scraper
 from locustfiles._options import Options
 
 IDLE_INTERVAL_S = 0.2

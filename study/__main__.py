@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.recipes import ArmError
+from infra.launching.recipes import ArmError
 from scenarios.stock import plan_from_file
 from scenarios.strict_toml import ScenarioError, read_toml
 from scenarios.study_file import is_study, load_study

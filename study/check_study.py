@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from infra.recipes import ArmError, load_arm
+from infra.launching.recipes import ArmError, load_arm
 from scenarios.plan import Plan
 from scenarios.study_file import StudyFile
 from study.order import cells_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.errors import EvidenceError
-from infra.floor import FloorError
-from infra.launch import LaunchError, launching
-from infra.models import ModelError
-from infra.recipes import load_arm
+from infra.launching.floor import FloorError
+from infra.launching.launch import LaunchError, launching
+from infra.launching.models import ModelError
+from infra.launching.recipes import load_arm
 
 ARMS = ("cpu-f32", "cpu-f32-ngram", "cpu-f32-draft")
 SCENARIO = Path("scenarios") / "smoke.toml"

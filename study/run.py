@@ -17,11 +17,11 @@ from tqdm import tqdm
 from evidence.errors import EvidenceError
 from evidence.study_folder import StudyWriter, open_study
 from evidence.study_records import Cell, Smoke, Study
-from infra.floor import FloorError
-from infra.launch import LaunchError, launching
-from infra.models import ModelError
-from infra.recipes import load_arm
-from infra.resolved import compare_launches
+from infra.launching.floor import FloorError
+from infra.launching.launch import LaunchError, launching
+from infra.launching.models import ModelError
+from infra.launching.recipes import load_arm
+from infra.launching.resolved import compare_launches
 from scenarios.plan import Plan
 from scenarios.stock import plan_from_file
 from scenarios.study_file import load_study

@@ -12,7 +12,7 @@ import pytest
 from analysis import identity
 from analysis.__main__ import main
 from evidence.records import Request
-from infra.recipes import load_arm
+from infra.launching.recipes import load_arm
 from tests.run_factory import llamacpp_scrape, make_run, manifest, request
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.cache_control import ResetReply, judge_reply, learns_over_requests, prove_cold, reset, reset_plan
-from infra.ports import free_port
+from infra.launching.ports import free_port
 from tests.played_engine import playing
 
 FLUSHED = (

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.checkpoint import CheckpointError, read_checkpoint
-from infra.gguf_header import read_gguf
-from infra.token_maps import TokenizerError, differences, read_tokenizer
-from infra.weight_headers import HeaderError, read_safetensors, read_values
+from infra.preflight.checkpoint import CheckpointError, read_checkpoint
+from infra.preflight.gguf_header import read_gguf
+from infra.preflight.token_maps import TokenizerError, differences, read_tokenizer
+from infra.preflight.weight_headers import HeaderError, read_safetensors, read_values
 
 SHAPES = {"model.embed_tokens.weight": ("BF16", (64, 8)), "lm_head.weight": ("BF16", (64, 8))}
 
@@ -234,7 +234,7 @@ def test_a_split_gguf_model_lacks_its_missing_part_by_name(tmp_path: Path) -> No
 def test_the_packaged_models_header_reads_as_the_gguf_package_reads_it() -> None:
     import gguf
 
-    from infra.models import packaged_file
+    from infra.launching.models import packaged_file
 
     path = packaged_file()
     theirs, ours = gguf.GGUFReader(path), read_gguf(path)

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from evidence.errors import EvidenceError
 from evidence.follow import Follower
 from evidence.records import Health
-from infra.client_metrics import ClientMetricsError, RunMetrics, start
+from infra.telemetry.client_metrics import ClientMetricsError, RunMetrics, start
 
 ROOT = Path(__file__).parents[1]
 
@@ -157,7 +157,7 @@ def test_a_port_that_is_taken_is_a_reason_and_no_run_is_lost_for_it(tmp_path):
 def test_the_exporter_does_not_outlive_a_parent_that_is_killed(tmp_path):
     run = recorded.recorded_run(tmp_path, "llama.cpp")
     code = (
-        "import sys, time; from pathlib import Path; from infra.client_metrics import start\n"
+        "import sys, time; from pathlib import Path; from infra.telemetry.client_metrics import start\n"
         f"live = start(Path({str(run)!r}), port=0); print(live.url, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
@@ -179,7 +179,7 @@ def test_it_starts_under_patched_threads_and_sockets(tmp_path):
     run = recorded.recorded_run(tmp_path, "llama.cpp")
     code = (
         "import gevent.monkey; gevent.monkey.patch_all()\n"
-        "import gevent, urllib.request; from pathlib import Path; from infra.client_metrics import start\n"
+        "import gevent, urllib.request; from pathlib import Path; from infra.telemetry.client_metrics import start\n"
         "beats = []\n"
         "def beat():\n"
         "    while True: beats.append(1); gevent.sleep(0.01)\n"

@@ -15,10 +15,10 @@ import pytest
 from evidence.launch_folder import open_launch
 from evidence.records import Launch
 from evidence.verify import verify
-from infra.floor import FloorError
-from infra.launch import LaunchError, launching
-from infra.ports import free_port
-from infra.recipes import CommandArm, Diagnostic, Varied
+from infra.launching.floor import FloorError
+from infra.launching.launch import LaunchError, launching
+from infra.launching.ports import free_port
+from infra.launching.recipes import CommandArm, Diagnostic, Varied
 from tests.played_engine import playing
 
 ROOT = Path(__file__).parents[1]
@@ -430,7 +430,7 @@ def test_an_engine_that_dies_after_it_was_ready_says_so(tmp_path: Path) -> None:
 
 
 CLI = (
-    "import argparse, sys; from infra.launch_cli import add_arguments, command; "
+    "import argparse, sys; from infra.launching.launch_cli import add_arguments, command; "
     "parser = argparse.ArgumentParser(); add_arguments(parser); sys.exit(command(parser.parse_args()))"
 )
 

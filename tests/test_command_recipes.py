@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from infra.arm_kinds import flag
-from infra.recipes import ARMS, ArmError, CommandArm, ExternalArm, arm_names, load_arm
+from infra.launching.arm_kinds import flag
+from infra.launching.recipes import ARMS, ArmError, CommandArm, ExternalArm, arm_names, load_arm
 
 COMMANDS = [name for name in arm_names() if isinstance(load_arm(name), CommandArm)]
 STUDY = ("study-baseline", "study-draft", "study-eagle3", "study-ngram", "study-fp8kv")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.image_digests import FILES, main, references
-from infra.image_registry import ImageError, parse_reference
+from infra.boards.image_digests import FILES, main, references
+from infra.boards.image_registry import ImageError, parse_reference
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = yaml.safe_load((ROOT / "compose.yml").read_text())

@@ -12,9 +12,9 @@ from prometheus_server import ask, backfill, needs_prometheus, promtool, running
 
 from analysis.openmetrics import export
 from analysis.openmetrics_text import SampleBook
-from infra import grafana_dashboards
-from infra.grafana_dashboards import DASHBOARDS, FOLDER, differences, main, write
-from infra.grafana_model import DATASOURCE_UID
+from infra.boards import grafana_dashboards
+from infra.boards.grafana_dashboards import DASHBOARDS, FOLDER, differences, main, write
+from infra.boards.grafana_model import DATASOURCE_UID
 
 ROOT = Path(__file__).parents[1]
 GRAFANA = ROOT / "infra" / "grafana"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra import dcgm
+from infra.telemetry import dcgm
 
 LABELS = {"gpu": "0", "UUID": "GPU-a", "modelName": "NVIDIA L4", "Hostname": "node-1", "device": "nvidia0"}
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.diagnose import misfit
-from infra.engine_log import EngineLog
-from infra.log_dialects import LLAMACPP, SGLANG, VLLM, Dialect
-from infra.memory_messages import read_memory
-from infra.recipes import Diagnostic, load_arm
-from infra.symptoms import symptom_of_the_end, with_device
+from infra.launching.diagnose import misfit
+from infra.launching.engine_log import EngineLog
+from infra.launching.log_dialects import LLAMACPP, SGLANG, VLLM, Dialect
+from infra.launching.memory_messages import read_memory
+from infra.launching.recipes import Diagnostic, load_arm
+from infra.launching.symptoms import symptom_of_the_end, with_device
 
 CAPTURED = Path(__file__).parent / "fixtures" / "launch"
 GIB, MIB = 1 << 30, 1 << 20

@@ -11,10 +11,10 @@ import pytest
 from evidence.launch_folder import live_launch, open_launch
 from evidence.records import Launch
 from evidence.verify import verify
-from infra import external
 from infra.fake_engine import FakeEngine, running_fake_engine
-from infra.launch import LaunchError, launching
-from infra.recipes import ExternalArm
+from infra.launching import external
+from infra.launching.launch import LaunchError, launching
+from infra.launching.recipes import ExternalArm
 from tests.played_engine import playing
 
 RESTARTS = """

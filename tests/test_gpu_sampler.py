@@ -14,10 +14,10 @@ from evidence.folder import RunWriter
 from evidence.gpu_records import GpuSample
 from evidence.reading import open_run
 from evidence.verify import verify
-from infra import gpu_sampler
-from infra.gpu_inventory import against_plan, inventory
-from infra.gpu_sampler import SamplerProcess, from_line, sample
-from infra.nvml import NvmlError, open_nvml, read_gpu, throttle_names
+from infra.provenance.gpu_inventory import against_plan, inventory
+from infra.telemetry import gpu_sampler
+from infra.telemetry.gpu_sampler import SamplerProcess, from_line, sample
+from infra.telemetry.nvml import NvmlError, open_nvml, read_gpu, throttle_names
 
 
 class NvmlAnswerError(Exception):

@@ -17,11 +17,11 @@ import pytest
 from evidence.launch_folder import live_launch, open_launch
 from evidence.records import Launch
 from evidence.verify import verify
-from infra.engine_log import EngineLog
 from infra.fake_engine import running_fake_engine
-from infra.launch import LaunchError, launching
-from infra.ready import NotReady, first_answer, slots, speculates
-from infra.recipes import Arm, load_arm
+from infra.launching.engine_log import EngineLog
+from infra.launching.launch import LaunchError, launching
+from infra.launching.ready import NotReady, first_answer, slots, speculates
+from infra.launching.recipes import Arm, load_arm
 
 Launcher = Callable[..., subprocess.Popen[str]]
 
@@ -233,7 +233,7 @@ def test_an_engine_whose_launcher_is_gone_already_does_not_start() -> None:
     argv = [
         sys.executable,
         "-m",
-        "infra.embedded",
+        "infra.launching.embedded",
         "--models",
         ".",
         "--port",

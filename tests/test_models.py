@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.floor import FloorError, require_floor
-from infra.models import FILES, ModelError, cache_root, file_sha256, model_file, packaged_file
+from infra.launching.floor import FloorError, require_floor
+from infra.launching.models import FILES, ModelError, cache_root, file_sha256, model_file, packaged_file
 
 AVX2 = "processor : 0\nflags\t\t: fpu sse2 avx avx2 fma\n"
 
@@ -68,7 +68,7 @@ def test_the_package_is_found_without_importing_it(tmp_path: Path) -> None:
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('needs what is not installed')")
     (package / FILES["smollm2-135m-q4_1"]).write_bytes(b"GGUF")
-    code = "from infra.models import packaged_file; print(packaged_file())"
+    code = "from infra.launching.models import packaged_file; print(packaged_file())"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(package / FILES["smollm2-135m-q4_1"])
@@ -175,7 +175,7 @@ def test_the_packaged_file_is_linked_and_the_link_follows_a_package_that_moved(s
 @pytest.mark.engine
 def test_makers_at_the_same_time_make_one_file_and_agree(source: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from infra.models import model_file\n"
+        "import sys; from pathlib import Path; from infra.launching.models import model_file\n"
         "print(model_file('smollm2-135m-f32', source=Path(sys.argv[1]), root=Path(sys.argv[2]))[1].sha256)"
     )
     argv = [sys.executable, "-c", code, str(source), str(tmp_path)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra import preflight
+from infra.preflight import command as preflight
 
 BIG = "48"
 
@@ -105,8 +105,8 @@ def test_a_draft_without_a_tokenizer_is_not_taken_on_its_size(
 
 
 def test_vllm_told_to_map_between_vocabularies_is_a_caution(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from infra.memory_estimate import Devices
-    from infra.preflight_subject import Subject
+    from infra.preflight.memory_estimate import Devices
+    from infra.preflight.subject import Subject
 
     subject = Subject(
         arm=None,
@@ -481,8 +481,8 @@ KEYS = sorted(
 def test_no_odd_value_of_a_configuration_makes_it_fail(changes: dict[str, Any], as_head: bool) -> None:
     import tempfile
 
-    from infra.memory_estimate import Devices
-    from infra.preflight_subject import Subject
+    from infra.preflight.memory_estimate import Devices
+    from infra.preflight.subject import Subject
 
     with tempfile.TemporaryDirectory() as base:
         path = Path(base)

@@ -27,8 +27,8 @@ from infra.engines.prometheus_readings import readings
 from infra.engines.prometheus_series import ENGINE_SERIES, series_to_ask
 from infra.engines.readings import Absent, Measured, Unmeasured, state_of
 from infra.fake_engine import running_fake_engine
-from infra.prometheus_queries import RunWindow, fetch_windows, run_window, selector
-from infra.scrape import Scraper
+from infra.telemetry.prometheus_queries import RunWindow, fetch_windows, run_window, selector
+from infra.telemetry.scrape import Scraper
 
 ROOT = Path(__file__).parents[1]
 BOUNDS = Bounds(rest_since_s=95.0, start_s=100.0, end_s=110.0, rest_until_s=115.0)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.clock_offset import Answer, clock_offset, offset_within
-from infra.container import container, foreign
 from infra.fetch import Fetched
-from infra.model_hashes import model_hashes, shown_name, snapshot_of
-from infra.models import file_sha256
-from infra.provenance import Host, Provenance, gather, probe_host
-from infra.server_identity import names_side_by_side
+from infra.launching.models import file_sha256
+from infra.provenance.clock_offset import Answer, clock_offset, offset_within
+from infra.provenance.container import container, foreign
+from infra.provenance.model_hashes import model_hashes, shown_name, snapshot_of
+from infra.provenance.provenance import Host, Provenance, gather, probe_host
+from infra.provenance.server_identity import names_side_by_side
 
 DIGEST = "registry.example/sglang@sha256:" + "a" * 64
 CLOCK = {"offset_s": 0.0, "bound_s": 0.0, "method": "one host, one clock", "why": None}

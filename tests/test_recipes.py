@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from infra.embedded import SettingError, fill, settings
-from infra.models import FILES
-from infra.recipes import ARMS, ArmError, EmbeddedArm, arm_names, differences, load_arm
-from infra.resolved import compare_resolved
+from infra.launching.embedded import SettingError, fill, settings
+from infra.launching.models import FILES
+from infra.launching.recipes import ARMS, ArmError, EmbeddedArm, arm_names, differences, load_arm
+from infra.launching.resolved import compare_resolved
 
 EMBEDDED = (
     *("cpu-f32", "cpu-f32-badpair", "cpu-f32-draft", "cpu-f32-kvq8", "cpu-f32-ngram"),

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Page(HTMLParser):
         self._open: list[str] = []
         self.feed(html)
         self.close()
+        self.numbers = [one for one in self.numbers if one[0] != "None"]
         assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -65,8 +67,8 @@ class Page(HTMLParser):
             self.ids.append(str(found["id"]))
         if tag == "a":
             self.links.append(str(found["href"]))
-        if tag == "data" and "data-path" in found:
-            self.numbers.append((str(found["data-path"]), str(found["value"]), ""))
+        if tag == "data":
+            self.numbers.append((str(found.get("data-path")), str(found["value"]), ""))
         if tag not in VOID:
             self._open.append(tag)
 
@@ -82,12 +84,12 @@ class Page(HTMLParser):
             self.numbers[-1] = (path, value, shown + data)
         self.words.append(data)
 
-    @property
+    @cached_property
     def data(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.raw["script"][0])
         return found
 
-    @property
+    @cached_property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
 
@@ -297,6 +299,30 @@ def test_a_thousand_requests_of_long_answers_stay_under_5_mb_and_what_is_cut_is_
     assert f"Answers are cut after {cut} characters in the page" in page.text
     held = sum(len(row[page.data["requests"]["fields"].index("marks")]) for row in page.data["requests"]["rows"])
     assert f"The page holds {held} of 64000 chunk marks" in page.text
+
+
+def test_a_study_of_a_thousand_requests_with_as_many_different_answers_stays_under_5_mb(tmp_path: Path) -> None:
+    def own(one: At) -> str:
+        return f"{one.arm} {one.role} {one.pair} {one.prompt} said at length\n" * 2
+
+    prompts = [f"{domain}_{n:02d}" for domain in ("code", "json", "prose") for n in range(30)]
+    path = make_study(tmp_path / "runs", launches=4, control=3, prompts=prompts, text=own)
+    said, page = made(path, tmp_path / "report.html")
+    assert said["n_requests"] == 990
+    assert said["n_bytes"] < 5_000_000
+    differences = [a for _, a in page.tags if "data-diff" in a]
+    assert len(differences) == 2 * 150  # of the arm and of the control, as many as the page shows
+    assert "Differences (360, the first 150 shown)" in page.text
+
+
+def test_a_study_whose_record_was_changed_is_refused_and_says_so(tmp_path: Path) -> None:
+    path = make_study(tmp_path / "runs")
+    record = path / "study.json"
+    record.write_text(record.read_text().replace('"seed":1', '"seed":2'))
+    said, page = made(path, tmp_path / "report.html")
+    assert said["verdict"] == "INVALID"
+    assert "No decision: the comparison was refused." in page.text
+    assert "hash_mismatch" in page.text
 
 
 def test_texts_are_kept_once_and_cut_to_one_length_only_where_they_must_be() -> None:
@@ -510,7 +536,7 @@ def study_of(tmp_path: Path, factor: dict[str, float], **changes: Any) -> dict[s
     """A comparison of the arm ``fast`` with these factors by domain; on code it is faster and slower by turns."""
 
     def rate(one: At) -> float:
-        own = 50.0 * (1 + 0.001 * ((one.pair * 7 + one.place) % 5))
+        own = 50.0 * (1 + 0.001 * ((one.pair * 7 + one.place * (3 if one.arm == "fast" else 1)) % 5))
         if one.arm != "fast":
             return own
         domain = one.prompt.split("_")[0]
@@ -579,6 +605,17 @@ def test_a_control_that_differs_from_itself_stands_against_every_decision(tmp_pa
     assert "does not agree with itself" in doubt
     assert decide(found)[0].limits[0] == doubt
     assert control_doubt(compared(make_study(tmp_path / "other"))) is None
+
+
+def test_an_effect_that_the_control_has_too_is_not_resolved() -> None:
+    def entry(low: float, high: float) -> dict[str, Any]:
+        return {"ratio": 1.0, "interval": [low, high], "n_launches": 4, "scope": "launches", "verdict": "slower"}
+
+    arm = entry(0.9, 0.98) | {"arm": "fast", "by_domain": {"json": entry(0.9, 0.97), "prose": entry(0.9, 0.98)}}
+    control = entry(0.97, 1.01) | {"by_domain": {"json": entry(0.975, 1.02), "prose": entry(0.975, 0.99)}}
+    (found,) = decide({"arms": [arm], "control": control})
+    assert words(found) == {"json": "off", "prose": "not resolved"}
+    assert "the baseline differs from itself as far" in found.domains[1].rests_on
 
 
 def test_a_ratio_that_is_not_1_never_reads_as_1() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.call_text import read_call, read_dict
-from infra.confounders import asked_not_kept, draft_without_speculation, synthetic_switches
-from infra.recipes import load_arm
-from infra.resolved import compare_launches, compare_resolved, not_comparable
-from infra.resolved_readers import read_llamacpp, read_sglang, read_vllm
+from infra.launching.call_text import read_call, read_dict
+from infra.launching.confounders import asked_not_kept, draft_without_speculation, synthetic_switches
+from infra.launching.recipes import load_arm
+from infra.launching.resolved import compare_launches, compare_resolved, not_comparable
+from infra.launching.resolved_readers import read_llamacpp, read_sglang, read_vllm
 from infra.wire.exposition import parse
 
 CAPTURED = Path(__file__).parent / "fixtures" / "launch"

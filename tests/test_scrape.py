@@ -10,7 +10,7 @@ import pytest
 from evidence.records import Scrape
 from infra.fake_engine import running_fake_engine
 from infra.fetch import bare_url, fetch
-from infra.scrape import Scraper, to_record, usable
+from infra.telemetry.scrape import Scraper, to_record, usable
 
 GOOD = b"# TYPE a counter\na_total 1\n"
 

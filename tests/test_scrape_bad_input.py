@@ -8,7 +8,7 @@ from test_scrape import GOOD, answering, get, http, scraper
 
 from evidence.records import Scrape
 from infra.fetch import KEPT_OF_TOO_MUCH_BYTES, LIMIT_BYTES, fetch
-from infra.scrape import usable
+from infra.telemetry.scrape import usable
 
 SGLANG = b'# TYPE sglang:num_requests_total counter\nsglang:num_requests_total{is_streaming="true"} 3\n'
 

@@ -63,7 +63,7 @@ const dash = (place) => DASHES[place % DASHES.length];
 // A shape for each series beside its colour.
 function shape(place, x, y, r) {
   const corners = (points) => 'M' + points.map(([dx, dy]) => px(x + dx * r) + ' ' + px(y + dy * r)).join('L') + 'Z';
-  switch (place % N_COLOURS) {
+  switch ((place + Math.floor(place / N_COLOURS)) % N_COLOURS) { // a second round of colours has other shapes
     case 0: return `M${px(x - r)} ${px(y)}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
     case 1: return corners([[-0.88, -0.88], [0.88, -0.88], [0.88, 0.88], [-0.88, 0.88]]);
     case 2: return corners([[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]);
@@ -110,4 +110,8 @@ function describe(request, extra) {
   const head = `${request.plan} \u00b7 ${request.prompt} \u00b7 ${request.domainName}` + (data.runs.length > 1 ? ` \u00b7 ${run.name}` : '');
   return extra ? head + '\n' + extra : head;
 }
-function open(request) { window.location.hash = 'r' + request.number; }
+
+// Where a reader was when a request was opened: the address moves the page and takes the focus away.
+let cameFrom = null;
+function leave() { if (byId('detail').hidden) cameFrom = { node: document.activeElement, y: window.scrollY }; }
+function open(request) { leave(); window.location.hash = 'r' + request.number; }

@@ -14,7 +14,7 @@ function ticks(low, high, count, log) {
   if (log && high / low > 3) {
     const found = [];
     for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade += 1) {
-      for (const m of high / low > 300 ? [1] : high / low > 30 ? [1, 3] : [1, 2, 3, 5, 7]) {
+      for (const m of high / low > 300 ? [1] : high / low > 30 ? [1, 3] : high / low > 8 ? [1, 2, 3, 5, 7] : [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8]) {
         const value = m * 10 ** decade;
         if (value >= low * 0.999 && value <= high * 1.001) found.push(value);
       }

@@ -72,8 +72,14 @@ function drawRequests(box, state) {
       marks.push({ ...at, text: describe(r, `${field.name} ${field.shown(r[field.bounds][0])} to ${field.shown(r[field.bounds][1])}: tokens of the first chunk unknown`) });
     }
   }
-  data.domains.forEach((_, domain) => {
-    const group = own.filter((r) => r.domain === domain && r.outcome === 'completed' && r[state.field] > 0);
+  const groups = new Map();
+  for (const r of own) {
+    if (r.outcome !== 'completed' || !(r[state.field] > 0)) continue;
+    const id = JSON.stringify([r.domain, r.level]);
+    if (!groups.has(id)) groups.set(id, []);
+    groups.get(id).push(r);
+  }
+  groups.forEach((group) => {
     for (const r of outliers(group, (one) => one[state.field])) {
       named.push({ x: x.at(r.order + 1), y: y.at(r[state.field] * field.scale), text: r.prompt });
     }

@@ -7,13 +7,17 @@ function drawEcdf(box, state, figure) {
   const byArm = figure.dataset.by === 'arm';
   const names = byArm ? data.arms : data.domains;
   const whole = name === 'ttft_s' ? ['completed', 'no_usage'] : ['completed'];
-  const own = requests.filter((r) => r.measured && whole.includes(r.outcome) && (!byArm || state.domain === 'all' || r.domainName === state.domain));
+  const levels = [...new Set(requests.filter((r) => r.measured).map((r) => r.level))].filter((level) => level !== null);
+  const level = state.level === undefined ? levels[0] : state.level;
+  const own = requests.filter((r) => r.measured && (levels.length === 0 || level === null || r.level === level) && whole.includes(r.outcome) && (!byArm || state.domain === 'all' || r.domainName === state.domain));
   const known = own.filter((r) => r[name] !== null && r[name] > 0);
-  const buttons = byArm
-    ? choices(['all', ...data.domains].map((d) => [d, d]), state.domain, (domain) => redraw(box, { domain }), 'domain') : null;
+  const buttons = [
+    byArm ? choices(['all', ...data.domains].map((d) => [d, d]), state.domain, (domain) => redraw(box, { domain }), 'domain') : null,
+    levels.length > 1 ? choices([...levels.map((one) => [one, `level ${plain(one)}`]), [null, 'all levels mixed']], level, (one) => redraw(box, { level: one }), 'level') : null,
+  ];
   const title = el('h3', {}, field.name);
-  if (!known.length) { box.replaceChildren(...[title, buttons, el('p', { class: 'note' }, 'No request has this number.')].filter(Boolean)); return; }
-  const plot = frame(box, { height: 280 });
+  if (!known.length) { box.replaceChildren(...[title, ...buttons, el('p', { class: 'note' }, 'No request has this number.')].filter(Boolean)); return; }
+  const plot = frame(box, { height: 290, top: 28 });
   const values = known.map((r) => r[name] * field.scale);
   const log = wide(values);
   const x = scale(...padded(values, log, 0.04), plot.left, plot.right, log);
@@ -40,5 +44,5 @@ function drawEcdf(box, state, figure) {
   reachable(box, plot, marks);
   const lacking = own.length - known.length;
   const note = lacking ? `${lacking} of ${own.length} requests have no such number: see the table.` : null;
-  box.replaceChildren(...[title, buttons, el('div', { class: 'legend' }, keys), plot.root, note && el('p', { class: 'note' }, note)].filter(Boolean));
+  box.replaceChildren(...[title, ...buttons, el('div', { class: 'legend' }, keys), plot.root, note && el('p', { class: 'note' }, note)].filter(Boolean));
 }

@@ -1,6 +1,4 @@
 // One request: its numbers, its configuration, its raw record, its chunks in time, what was asked and answered.
-let cameFrom = null;
-
 function textOf(store, place) {
   const [text, length] = store[place];
   const rest = length - [...text].length;
@@ -10,7 +8,6 @@ function textOf(store, place) {
 function showRequest(request) {
   const run = data.runs[request.run];
   const box = byId('detail');
-  if (box.hidden) cameFrom = document.activeElement;
   const file = data.requests.files[request.file];
   const close = el('button', { type: 'button', class: 'close' }, 'Close');
   close.addEventListener('click', hideRequest);
@@ -30,7 +27,7 @@ function showRequest(request) {
     ['sent', dash_(request.sent_s, (v) => `${v.toFixed(3)} s after the first measured request`)],
     request.level === null ? null : ['level', request.level],
     ['raw record', `${run.path}/${file}` + (request.line === null ? '' : `, line ${request.line}`)],
-    ['plan', `${run.path}/plan.jsonl` + (request.plan_line === null ? '' : `, line ${request.plan_line}`)],
+    ['plan', `${run.path}/${data.requests.plan_file}` + (request.plan_line === null ? '' : `, line ${request.plan_line}`)],
     ['received bytes', request.wire ? `${run.path}/${request.wire[0]}, ${request.wire[2]} bytes from ${request.wire[1]}` : 'not kept'],
     ['output SHA-256', request.sha256 + '\u2026'],
   ].filter(Boolean);
@@ -40,7 +37,7 @@ function showRequest(request) {
   box.replaceChildren(close, el('h2', {}, visible(`${request.plan}: ${request.prompt}`)), el('p', { class: 'note' }, visible(request.domainName + (request.repeat ? `, repeat ${request.repeat}` : ''))),
     list, el('h3', {}, 'Chunks in time'), chunks(box, request), el('h3', {}, 'Asked'), textOf(data.requests.prompts, request.question),
     el('h3', {}, 'Answered'), textOf(data.requests.outputs, request.output), el('p', {}, el('a', { href: '#row-' + request.number }, 'Its row in the table')));
-  box.querySelector(`a[href="#row-${request.number}"]`).addEventListener('click', (event) => { event.preventDefault(); hideRequest(); reveal(byId('r' + request.number)); });
+  box.querySelector(`a[href="#row-${request.number}"]`).addEventListener('click', (event) => { event.preventDefault(); cameFrom = null; hideRequest(); reveal(byId('r' + request.number)); });
   box.hidden = false;
   box.scrollTop = 0;
   box.focus({ preventScroll: true });
@@ -49,7 +46,10 @@ function showRequest(request) {
 function hideRequest() {
   byId('detail').hidden = true;
   if (/^#r\d+$/.test(window.location.hash)) window.history.replaceState(null, '', '#records');
-  if (cameFrom && document.contains(cameFrom)) cameFrom.focus({ preventScroll: true });
+  if (cameFrom && document.contains(cameFrom.node)) {
+    window.scrollTo({ top: cameFrom.y, behavior: 'instant' });
+    cameFrom.node.focus({ preventScroll: true });
+  }
   cameFrom = null;
 }
 

@@ -32,7 +32,7 @@ function reveal(target) {
 }
 
 function follow() {
-  const hash = decodeURIComponent(window.location.hash.slice(1));
+  const hash = window.location.hash.slice(1);
   const wanted = /^r(\d+)$/.exec(hash);
   if (wanted && requests[Number(wanted[1])]) { showRequest(requests[Number(wanted[1])]); return; }
   byId('detail').hidden = true;
@@ -54,6 +54,7 @@ window.addEventListener('resize', () => {
   for (const box of states.keys()) redraw(box, {});
 });
 window.addEventListener('hashchange', follow);
+document.addEventListener('click', (event) => { if (event.target.closest('a[href^="#r"]')) leave(); }, { capture: true });
 document.addEventListener('click', (event) => {
   const link = event.target.closest('a[href^="#r"]');
   if (link && link.hash === window.location.hash && /^#r\d+$/.test(link.hash)) { event.preventDefault(); follow(); }

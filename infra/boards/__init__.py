@@ -1,0 +1,1 @@
+"""Dashboards for Grafana and the images of the compose file."""

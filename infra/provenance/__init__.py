@@ -1,0 +1,1 @@
+"""What exactly is measured: packages, files, container, GPUs, clocks."""
