@@ -37,3 +37,10 @@ def test_every_file_and_command_the_readme_names_exists():
 def test_every_remedy_says_something_and_no_two_say_the_same():
     assert all(len(text) > 20 for text in REMEDIES.values())
     assert len(set(REMEDIES.values())) == len(REMEDIES)
+
+
+def test_the_readme_has_its_tables_and_no_placeholder():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "<!--" not in readme
+    assert "not a claim about the system" in readme
+    assert "cpu-f32-draft  6 of 6" in readme
