@@ -9,7 +9,8 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
+# Possessive throughout: a line that is no fence is given up at once, not tried at every length of every part.
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^`\s]*+)[^`]*+$")
 _PYTHON = ("", "python", "py", "python3")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

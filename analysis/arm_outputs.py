@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from analysis import identity
 from analysis.arm_runs import Sides, why_not
 from analysis.equality import Equality, equality, token_at
 from analysis.loading import LoadedRun
@@ -130,8 +131,9 @@ def compared_pairs(base: LoadedRun, arm: LoadedRun) -> tuple[tuple[Pair, Token],
     """Each planned request in two runs, with the token at which their visible texts part where the server counted."""
     requests = [[row.request for row in run.rows] for run in (base, arm)]
     by_key = [{(r.prompt_id, r.level, r.repeat): r for r in side if r.phase == "measured"} for side in requests]
+    extras = (identity.request_extra(base.manifest), identity.request_extra(arm.manifest))
     found = []
-    for one in compare(requests[0], base.plan, requests[1], arm.plan):
+    for one in compare(requests[0], base.plan, requests[1], arm.plan, extras):
         token: Token = None
         if one.first_divergence_char is not None and one.part == "visible text":
             for side in by_key:

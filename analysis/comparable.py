@@ -5,12 +5,14 @@ are named and the comparison is refused.
     engine, engine_version, backend (attention, graphs, offloaded layers)
     gpu, topology   model, count, driver; links and parallelism      hardware       the server's processor and cores
     workload        digest of the plan                               memory         fractions, context, batch, pools
+    request_extra   what was added to each request's body, but for the engine's evidence fields
     token_source    who counted the tokens                           transport      and where time stamps come from
 
 A key unknown on one side or both does not refuse: it is named, and limits what the ratio says. Refused whatever the
 keys say: forced (synthetic) acceptance, and a label that the checkpoint contradicts.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,6 +63,7 @@ KEYS = (
     "topology",
     "hardware",
     "workload",
+    "request_extra",
     "memory",
     "token_source",
     "transport",
@@ -129,6 +132,7 @@ def facts_of(manifest: Manifest, launch: Launch | None) -> dict[str, Any]:
         "topology": (_settings(arguments, TOPOLOGY) or {}) | _named(hardware, "topology") or None,
         "hardware": _server_hardware(hardware),
         "workload": manifest.plan_sha256,
+        "request_extra": json.dumps(identity.request_extra(manifest), sort_keys=True),
         "memory": _settings(arguments, MEMORY),
     }
 

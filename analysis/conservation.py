@@ -2,17 +2,20 @@
 
 The window runs from a scrape at rest to a scrape at rest, so only the requests measured between them count. Server
 counters may be printed rounded; a comparison then holds within that rounding, and says so. Where a request did not
-complete, the server may have made tokens the client never saw: the client's sum is then a lower bound.
+complete, the server may have made tokens the client never saw: the client's sum is then a lower bound, and the sum with
+what those requests may have made at most an upper one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from analysis.facts import Finding
 from analysis.request_checks import Check, failed, not_observable
 from evidence.records import Request
 from infra.engines.acceptance import Acceptance
 from infra.engines.adapter import Adapter
+from infra.engines.fields import count_of
 from infra.engines.meaning import Counted, Nowhere, growth, known
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured, value_or_none, why_none
 from infra.engines.window import Delta, Window, total
@@ -39,10 +42,12 @@ def count_checks(
     *,
     n_unfinished: int,
     speculative: bool | None,
+    plan: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Check, ...]:
     """All checks of measured requests against the counters. ``why`` says why there is nothing to compare with.
 
-    ``n_unfinished`` requests started and have no line that says how they ended.
+    ``n_unfinished`` requests started and have no line that says how they ended. ``plan`` is by plan id: without it
+    nothing is known of the most that a request may have made.
     """
     why = why or next((window.why for window in windows if window.why is not None), None)
     if why is not None or not windows or adapter is None:
@@ -54,10 +59,20 @@ def count_checks(
     parts = [adapter.request_acceptance(r.server_fields, r.usage, speculative=speculative) for r in completed]
     return (
         _compared(
-            COUNT_CHECKS[0], [r.n_completion_tokens for r in completed], lost, growth(meaning.generated, windows)
+            COUNT_CHECKS[0],
+            [r.n_completion_tokens for r in completed],
+            lost,
+            growth(meaning.generated, windows),
+            most=_most_generated(requests, n_unfinished, plan or {}),
         ),
         _requests(COUNT_CHECKS[1], len(completed), lost, adapter.finished(windows)),
-        _compared(COUNT_CHECKS[2], [r.n_prompt_tokens for r in completed], lost, growth(meaning.prompt, windows)),
+        _compared(
+            COUNT_CHECKS[2],
+            [r.n_prompt_tokens for r in completed],
+            lost,
+            growth(meaning.prompt, windows),
+            most=_most_prompt(requests, n_unfinished),
+        ),
         _cached(COUNT_CHECKS[3], completed, cached, lost, growth(meaning.cached, windows)),
         _drafts(COUNT_CHECKS[4], parts, lost, adapter, windows),
         _positions(COUNT_CHECKS[5], adapter, windows),
@@ -67,11 +82,60 @@ def count_checks(
 
 def n_lost(requests: Sequence[Request], n_unfinished: int) -> int:
     """How many requests may have made the server work without a count of it on the client."""
-    return n_unfinished + sum(r.outcome != "completed" and r.outcome not in NEVER_SERVED for r in requests)
+    return n_unfinished + sum(_is_lost(request) for request in requests)
 
 
-def _compared(name: str, counts: Sequence[float | None], lost: int, server: Delta, *, blame: bool = True) -> Check:
-    """Client's sum against the server's growth. ``blame``: a difference condemns the run, not this check alone."""
+def _is_lost(request: Request) -> bool:
+    return request.outcome != "completed" and request.outcome not in NEVER_SERVED
+
+
+def _most_generated(
+    requests: Sequence[Request], n_unfinished: int, plan: Mapping[str, Mapping[str, Any]]
+) -> float | None:
+    """The most tokens that requests without a count may have made, by their ``max_tokens``; None when one has none."""
+    ended = {request.plan_id for request in requests}
+    limits = [
+        (count_of(plan.get(r.plan_id), "max_tokens"), _times_sent(r))
+        for r in requests
+        if _is_lost(r) or (r.outcome == "completed" and r.n_completion_tokens is None)
+    ]
+    if n_unfinished:
+        others = [line for plan_id, line in plan.items() if line.get("phase") == "measured" and plan_id not in ended]
+        known_limits = [limit for line in others if (limit := count_of(line, "max_tokens")) is not None]
+        if len(known_limits) < max(len(others), 1):
+            return None
+        limits += [(max(known_limits), 2)] * n_unfinished  # it may have been sent again, and no line says so
+    return _most(limits)
+
+
+def _most_prompt(requests: Sequence[Request], n_unfinished: int) -> float | None:
+    """The same of prompt tokens: a prompt whose size no answer told may be longer than any that was told."""
+    silent = [r for r in requests if _is_lost(r) or (r.outcome == "completed" and r.n_prompt_tokens is None)]
+    return None if n_unfinished else _most([(r.n_prompt_tokens, _times_sent(r)) for r in silent])
+
+
+def _times_sent(request: Request) -> int:
+    return 1 if request.connection is None or request.connection.sent_before_s is None else 2
+
+
+def _most(limits: Sequence[tuple[int | None, int]]) -> float | None:
+    found = [limit * times for limit, times in limits if limit is not None]
+    return sum(found) if len(found) == len(limits) else None
+
+
+def _compared(
+    name: str,
+    counts: Sequence[float | None],
+    lost: int,
+    server: Delta,
+    *,
+    blame: bool = True,
+    most: float | None = None,
+) -> Check:
+    """Client's sum against the server's growth. ``blame``: a difference condemns the run, not this check alone.
+
+    ``most`` is what requests without a count may have added at most; None where that is not known.
+    """
     if not isinstance(server.reading, Measured):
         return not_observable(name, why_none(server.reading) or "")
     uncounted = sum(count is None for count in counts)
@@ -82,6 +146,9 @@ def _compared(name: str, counts: Sequence[float | None], lost: int, server: Delt
     if client - theirs > within:
         return _blamed(name, seen, "counts_differ") if blame else failed(name, seen, "acceptance")
     if lost or uncounted:
+        if blame and most is not None and theirs - client > within + most:
+            cut = f"{lost + uncounted} requests without a count can have added {most:g} at most"
+            return _blamed(name, f"{seen}; {cut}", "foreign_traffic")
         return not_observable(
             name, f"{lost + uncounted} requests did not complete or carry no count; {seen}, the client's a lower bound"
         )

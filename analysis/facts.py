@@ -66,6 +66,7 @@ class RunFacts:
     speculative: bool = False  # the arm says that the engine speculates
     speculation_refuted: str | None = None  # what shows that it does not
     arm_contradicted: str | None = None  # what the server says of itself that its arm excludes
+    model_differs: str | None = None  # models that the answers name, against the one asked and each other
     synthetic_acceptance: str | None = None  # the setting that forces acceptance
     acceptance_state: State = "absent"
     acceptance_why: str | None = None

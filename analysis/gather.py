@@ -78,6 +78,7 @@ def gather(
         speculative=identity.speculative(manifest, launch) is True,
         speculation_refuted=identity.speculation_refuted(manifest, launch),
         arm_contradicted=identity.arm_contradicted(manifest, launch),
+        model_differs=identity.model_differs(manifest, (row.request for row in measured)),
         synthetic_acceptance=identity.synthetic_acceptance(manifest, launch),
         acceptance_state=server.acceptance.state,
         acceptance_why=server.acceptance.why,

@@ -4,11 +4,13 @@ The manifest's ``arm``, ``server``, ``model`` and ``hardware`` are kept as they 
 that looks into them. A field that is not there is unknown, and unknown is said.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from analysis.facts import Unknown
-from evidence.records import Launch, Manifest
+from evidence.records import Json, Launch, Manifest, Request
 
 # Most draft tokens a step, by the setting that limits them, for each kind of speculation.
 DRAFT_LIMITS = {
@@ -17,6 +19,17 @@ DRAFT_LIMITS = {
     "ngram-mod": "speculative.ngram_mod.n_max",
 }
 ENGINE_PACKAGES = ("xllamacpp", "llama.cpp", "vllm", "sglang")  # as a launch's versions name them
+# Body fields that only ask an engine for evidence, or keep a request cold: how each is asked hangs on the engine.
+EVIDENCE_FIELDS = frozenset(
+    {
+        "stream_options",
+        "timings_per_token",
+        "cache_prompt",
+        "return_spec_tokens_details",
+        "return_cached_tokens_details",
+    }
+)
+MODEL_SUFFIXES = (".gguf", ".safetensors", ".bin")
 SYNTHETIC = ("speculative.synth_len", "speculative.synth_rates", "spec_synth_len", "spec_synth_rates")
 
 
@@ -98,6 +111,39 @@ def draft_limit(manifest: Manifest, launch: Launch | None) -> int | None:
     return max(int(limit) for limit in limits if limit is not None)
 
 
+def request_extra(manifest: Manifest) -> dict[str, Json]:
+    """What was added to every request's body and may change its answer: all but the engine's own evidence fields."""
+    return {name: value for name, value in sorted(manifest.request_extra.items()) if name not in EVIDENCE_FIELDS}
+
+
+def model_served(requests: Iterable[Request]) -> str | None:
+    """The model that most answers name; None where none names one."""
+    named = Counter(r.model_served for r in requests if r.outcome == "completed" and r.model_served)
+    return named.most_common(1)[0][0] if named else None
+
+
+def model_differs(manifest: Manifest, requests: Iterable[Request]) -> str | None:
+    """How the models that the answers name differ from the one asked, or among each other; None when they agree.
+
+    A server that lists the model asked may answer by another name of it; paths, suffixes and case are no difference.
+    """
+    named = Counter(r.model_served for r in requests if r.outcome == "completed" and r.model_served)
+    if len({_plain(name) for name in named}) > 1:
+        shown = ", ".join(f"{name!r} {n} times" for name, n in named.most_common(3))
+        return f"the answers name {len(named)} models: {shown}"
+    asked, served = manifest.model.get("asked"), next(iter(named), None)
+    if not isinstance(asked, str) or not asked or served is None or manifest.model.get("served") is not None:
+        return None
+    if _plain(served) == _plain(asked):
+        return None
+    return f"{asked!r} was asked for, the server does not list it, and its answers name {served!r}"
+
+
+def _plain(name: str) -> str:
+    last = PurePosixPath(name.replace("\\", "/")).name.lower()
+    return next((last.removesuffix(suffix) for suffix in MODEL_SUFFIXES if last.endswith(suffix)), last)
+
+
 def own_server(manifest: Manifest) -> bool:
     """True where a recipe launched it; a server that only has a label is someone else's."""
     return manifest.arm is not None
@@ -141,10 +187,13 @@ def engine_line(manifest: Manifest, launch: Launch | None) -> str:
     return f"{engine} {version or 'of unknown version'}"
 
 
-def model_line(manifest: Manifest, launch: Launch | None) -> str:
-    """The model's name, quantisation and the start of its file's hash, as far as they are known."""
+def model_line(manifest: Manifest, launch: Launch | None, answered: str | None = None) -> str:
+    """The model's name, quantisation and the start of its file's hash, as far as they are known.
+
+    ``answered`` is the name that the answers give; it goes before the one that was asked for.
+    """
     model = dict(launch.model if launch else {}) | {k: v for k, v in manifest.model.items() if v is not None}
-    name = _first(model, "served", "asked", "name") or "unknown model"
+    name = answered or _first(model, "served", "asked", "name") or "unknown model"
     digest = _first(model, "file_sha256", "sha256")
     parts = [_first(model, "quantisation"), f"sha256 {digest[:12]}" if digest else _first(model, "revision")]
     return ", ".join([name, *[part for part in parts if part]])

@@ -1,10 +1,11 @@
 """A run folder, read once, measured and judged: what every command of this room starts from. Nothing here writes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis import identity
+from analysis.bounded import bounded
 from analysis.facts import RunFacts
 from analysis.gather import gather
 from analysis.measures import Row, measure
@@ -44,6 +45,7 @@ def load_run(path: Path) -> LoadedRun:
     """Read, verify, measure and judge a run folder. Raises EvidenceError where it cannot be read at all."""
     problems = tuple(verify(path))  # first, so that its own reading is let go before ours is kept
     run = open_run(path)
+    run = replace(run, requests=tuple(bounded(request) for request in run.requests))
     launch, launch_missing = _cited_launch(run)
     limit = identity.draft_limit(run.manifest, launch)
     rows = tuple(Row(request=request, measures=measure(request, max_draft_tokens=limit)) for request in run.requests)
@@ -79,7 +81,20 @@ def _cited_launch(run: Run) -> tuple[Launch | None, str | None]:
     for place in places:
         if place.is_dir():
             try:
-                return open_launch(place).launch, None
+                launch = open_launch(place).launch
+                doubt = _doubt(place, launch, run.manifest.launch_id)
             except EvidenceError as error:
                 failure = f"the launch folder {cited} cannot be read: {error.what}"
+                continue
+            if doubt is None:
+                return launch, None
+            failure = f"the launch folder {cited} is not believed: {doubt}"
     return None, failure
+
+
+def _doubt(place: Path, launch: Launch, cited_id: str | None) -> str | None:
+    """Why a launch folder does not show what the run cites; one that is not sealed yet has no hashes to differ."""
+    if cited_id is not None and launch.launch_id != cited_id:
+        return f"it is the launch {launch.launch_id!r}, and the run cites {cited_id!r}"
+    problem = next((one for one in verify(place) if one.code not in ("seal_missing", "recovered")), None)
+    return None if problem is None else str(problem)

@@ -88,12 +88,22 @@ def compare(
     base_plan: Mapping[str, Mapping[str, Json]],
     other: Iterable[Request],
     other_plan: Mapping[str, Mapping[str, Json]],
+    extras: tuple[Mapping[str, Json], Mapping[str, Json]] = ({}, {}),
 ) -> tuple[Pair, ...]:
-    """Pair the measured requests of two runs by prompt, level and repeat, and find where their answers part."""
+    """Pair the measured requests of two runs by prompt, level and repeat, and find where their answers part.
+
+    ``extras`` are the fields that each run added to every request's body (``identity.request_extra``).
+    """
     ours, theirs = _keyed(base), _keyed(other)
+    added = [name for name in sorted({*extras[0], *extras[1]}) if not _same_field(name, *extras)]
     return tuple(
-        _pair(key, ours.get(key), base_plan, theirs.get(key), other_plan) for key in dict.fromkeys([*ours, *theirs])
+        _pair(key, ours.get(key), base_plan, theirs.get(key), other_plan, added)
+        for key in dict.fromkeys([*ours, *theirs])
     )
+
+
+def _same_field(name: str, one: Mapping[str, Json], other: Mapping[str, Json]) -> bool:
+    return (name in one) == (name in other) and one.get(name) == other.get(name)
 
 
 def first_divergence(one: str, two: str) -> int | None:
@@ -175,10 +185,11 @@ def _pair(
     one_plan: Mapping[str, Mapping[str, Json]],
     two: Request | None,
     two_plan: Mapping[str, Mapping[str, Json]],
+    added: Sequence[str],
 ) -> Pair:
     prompt_id, level, repeat = key
     equal, part, where = None, None, None
-    why = _incomparable(one, one_plan, two, two_plan)
+    why = _incomparable(one, one_plan, two, two_plan, added)
     if why is None and one is not None and two is not None:
         equal, part, where = _difference(one, two)
         why = "identical" if equal else f"{part} differs from character {where}"
@@ -203,6 +214,7 @@ def _incomparable(
     one_plan: Mapping[str, Mapping[str, Json]],
     two: Request | None,
     two_plan: Mapping[str, Mapping[str, Json]],
+    added: Sequence[str],
 ) -> str | None:
     if one is None or two is None:
         return f"not answered in the {'first' if one is None else 'second'} run"
@@ -211,6 +223,7 @@ def _incomparable(
             return f"failed in the {place} run: {request.outcome}"
     ours, theirs = one_plan.get(one.plan_id, {}), two_plan.get(two.plan_id, {})
     differing = [name for name in SAME_REQUEST if ours.get(name) != theirs.get(name)]
+    differing += added
     return f"not the same request: {', '.join(differing)} differ" if differing else None
 
 

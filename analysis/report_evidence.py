@@ -21,13 +21,14 @@ def of_run(run: RunView, beside: Path, *, open_: bool = False) -> Markup:
     """One run's provenance under its anchor ``run-N``."""
     manifest, loaded = run.loaded.manifest, run.loaded
     seal = loaded.seal
+    served = identity.model_served(row.request for row in loaded.measured)
     head: list[tuple[str, Child]] = [
         ("run", tag("a", str(run.path), href=href(run.path, beside))),
         ("made", when(manifest.created_at_unix_s)),
         ("sealed", "no: not a result" if seal is None else when(seal.sealed_at_unix_s)),
         ("arm", identity.arm_name(manifest) or "no label"),
         ("engine", identity.engine_line(manifest, loaded.launch)),
-        ("model", identity.model_line(manifest, loaded.launch)),
+        ("model", identity.model_line(manifest, loaded.launch, served)),
         ("hardware", identity.hardware_line(manifest)),
         ("plan SHA-256", tag("code", manifest.plan_sha256)),
         ("scenario SHA-256", tag("code", manifest.scenario_sha256)),

@@ -4,6 +4,7 @@ Equality is that of ``analysis.outputs``; a difference shows the characters arou
 whole of both texts word by word where the page's script runs.
 """
 
+from analysis import identity
 from analysis.outputs import Pair, by_domain, compare
 from analysis.report_gather import Entry, RunView
 from analysis.report_html import Child, Markup, details, join, slug, table, tag
@@ -106,6 +107,10 @@ def _pairs(paired: Paired) -> list[tuple[Pair, Entry | None, Entry | None]]:
         paired.base.loaded.plan,
         [entry.request for entry in paired.other.measured],
         paired.other.loaded.plan,
+        (
+            identity.request_extra(paired.base.loaded.manifest),
+            identity.request_extra(paired.other.loaded.manifest),
+        ),
     )
     keys = [(pair.prompt_id, pair.level, pair.repeat) for pair in found]
     return [(pair, ours.get(key), theirs.get(key)) for pair, key in zip(found, keys, strict=True)]

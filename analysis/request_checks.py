@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from analysis.facts import Finding, Scope
+from analysis.measures import first_tokens
 from evidence.records import Request
 from infra.engines.fields import cached_by_usage, count_of
 
@@ -76,6 +77,13 @@ def request_checks(requests: Sequence[Request], plan: Mapping[str, Mapping[str, 
         ),
         not_observable("temperature and seed as asked", "no engine known here repeats them in its stream"),
         each("order of instants", [r for r in requests if r.chunks], _order_problem, "latency", "no token arrived"),
+        each(
+            "chunks within the tokens",
+            [r for r in completed if _chunks_count(r)],
+            _chunks_problem,
+            "rate",
+            "no completed answer of visible text alone has both chunks and a token count",
+        ),
         _buffered(completed),
         not_observable("tokens of the text", "no tokenizer here: the text is not tokenised again"),
         _rows(requests, plan),
@@ -138,6 +146,29 @@ def _order_problem(request: Request) -> str | None:
         counts = earlier_mark[2], later_mark[2]
         if counts[0] is not None and counts[1] is not None and counts[1] < counts[0]:
             return f"tokens so far fall from {counts[0]} to {counts[1]}"
+    return None
+
+
+def _chunks_count(request: Request) -> bool:
+    """Whether a chunk stands for one token at least: parsed reasoning and tool calls may part one token's text."""
+    parsed = request.reasoning_text or request.tool_calls_text
+    known = request.n_completion_tokens is not None and request.chunk_semantics != "unknown"
+    return known and not parsed and any(mark[3] > 0 for mark in request.chunks)
+
+
+def _chunks_problem(request: Request) -> str | None:
+    """A token's text comes in one chunk: there are no more chunks with text than tokens, in all and after the first."""
+    tokens = request.n_completion_tokens or 0
+    n_text = sum(mark[3] > 0 for mark in request.chunks)
+    if n_text > tokens:
+        return f"{n_text} chunks with text and {tokens} tokens counted"
+    n_first = first_tokens(request).value
+    first_at = next((m[1] for m in request.chunks if m[0] >= (request.first_token_after_s or 0.0)), None)
+    if n_first is None or first_at is None:
+        return None
+    n_after = sum(mark[3] > 0 and mark[1] > first_at for mark in request.chunks)
+    if n_after > tokens - n_first:
+        return f"{n_after} chunks with text after the first segment's {n_first:g} tokens, of {tokens} counted"
     return None
 
 

@@ -106,7 +106,9 @@ def judge_server(
     lost = n_lost(requests, n_unfinished)
     checks = (
         at_rest(reads, reader),
-        *count_checks(requests, windows, reader, opened.why, n_unfinished=n_unfinished, speculative=speculative),
+        *count_checks(
+            requests, windows, reader, opened.why, n_unfinished=n_unfinished, speculative=speculative, plan=plan
+        ),
         *latency_checks(requests, reads, windows, reader, opened.why, n_unfinished=n_unfinished),
         step_check(completed, reader, speculative=speculative),
         *request_checks(requests, plan),

@@ -1,7 +1,8 @@
 """Several runs beside the first: medians and their ratios, which describe these runs and claim nothing of the systems.
 
 A ratio is withheld, with its reason, where a run is INVALID in the scope of the number, where the plans differ
-(another mix of requests), or, for rates, where the tokens were counted by different sources.
+(another mix of requests) or what was added to each body does, or, for rates, where the tokens were counted by different
+sources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,6 +104,10 @@ def _why_none(summary: Fields, base: Fields, scope: str) -> str | None:
             return f"{run['run_id']} is INVALID for {scope}: its numbers enter no comparison"
     if summary["scope"]["plan_sha256"] != base["scope"]["plan_sha256"]:
         return "the two runs did not send the same plan"
+    extras = [run["scope"].get("request_extra") or {} for run in (base, summary)]
+    if extras[0] != extras[1]:
+        names = [name for name in sorted({*extras[0], *extras[1]}) if extras[0].get(name) != extras[1].get(name)]
+        return f"the two runs' request bodies differ in {', '.join(names) or 'what was added'} (--extra-body)"
     if scope == "rate" and summary["scope"]["token_sources"] != base["scope"]["token_sources"]:
         return f"tokens counted by {summary['scope']['token_sources']} and by {base['scope']['token_sources']}"
     return None

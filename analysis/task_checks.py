@@ -98,6 +98,8 @@ def _judge_json(schema: Json, text: str) -> Judgement:
         failure = best_match(validator.iter_errors(value))
     except RecursionError:
         return _invalid("JSON nested too deeply to be checked")
+    except ArithmeticError as error:  # multipleOf of a number beyond what a float holds
+        return _invalid(f"a number that cannot be checked: {error}")
     except Unresolvable as unresolvable:
         return Judgement(state="not judged", why=f"the schema refers to {unresolvable.ref!r}, which is not in it")
     if failure is not None:

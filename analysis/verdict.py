@@ -68,6 +68,7 @@ REMEDIES: dict[str, str] = {
     "clock_stepped": "kernel stamps are wall-clock, so such requests carry user stamps: keep the clock from stepping",
     "container_digest_unknown": "name the image's digest in the arm, or launch the server from an arm",
     "model_revision_unknown": "name the model's revision or file hash in the arm: nobody can repeat an unnamed model",
+    "model_differs": "read /v1/models (`python -m infra probe`) and name the model that is served with --model",
     "version_unknown": "have the server, or its arm, say which version it is",
 }
 
@@ -238,6 +239,8 @@ def _late(scope: Scope, late: Late) -> Iterator[Reason]:
 def _identity(facts: RunFacts) -> Iterator[Reason]:
     for unknown in facts.unknown:
         yield _degraded(f"{unknown.what}_unknown", "run", unknown.seen)
+    if facts.model_differs:
+        yield _degraded("model_differs", "run", facts.model_differs)
 
 
 ROWS: tuple[Callable[[RunFacts], Iterator[Reason]], ...] = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from evidence import frames
 from evidence.contents import Contents
 from evidence.counts import differences
+from evidence.durable import is_special
 from evidence.errors import Problem
 from evidence.layout import PLAN, SEAL, SEGMENTS, STARTED, WIRE, WORKERS
 from evidence.lines import Located
@@ -175,7 +176,13 @@ def _unreferenced(contents: Contents, name: str, named: set[int]) -> Iterator[Pr
 
 def wire_files(path: Path) -> tuple[str, ...]:
     """The wire files of a run folder, relative to it."""
-    return tuple(sorted(file.relative_to(path).as_posix() for file in path.glob(f"{WORKERS}/*/{WIRE}/{SEGMENTS}")))
+    return tuple(
+        sorted(
+            file.relative_to(path).as_posix()
+            for file in path.glob(f"{WORKERS}/*/{WIRE}/{SEGMENTS}")
+            if not is_special(file)
+        )
+    )
 
 
 def _named(ids: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from evidence import frames
+from evidence.durable import is_special
 from evidence.errors import EvidenceError, Problem, ProblemCode
 from evidence.gpu_records import GpuSample
 from evidence.layout import (
@@ -131,6 +132,8 @@ class _Reader:
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes, None when it is absent."""
+        if is_special(self.path / name):
+            return None  # a pipe in a file's place would never end; the seal tells that the file is gone
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:

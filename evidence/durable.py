@@ -8,6 +8,7 @@ its end and is recognised as torn. After such a part nothing more is written to 
 import errno
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 from evidence.errors import EvidenceError
@@ -135,8 +136,19 @@ def folder_files(path: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name in found if name not in skipped))
 
 
+def is_special(path: Path) -> bool:
+    """True for a pipe, socket or device, which can be read without end; false for a file, a folder, and nothing."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
 def sha256_file(path: Path, *, sync: bool = False) -> str:
     """SHA-256 of a file as lower-case hex; ``sync`` brings its content to the disk too. Raises OSError."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "no regular file", str(path))
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -260,8 +260,12 @@ def _checked_plan(
         wrong = f"{len(lines)} lines, and the manifest says {manifest.n_planned}"
     elif digest != manifest.plan_sha256:
         wrong = f"its digest is {digest}, and the manifest says {manifest.plan_sha256}"
-    elif secrets.mask(data) != data:
-        wrong = "a prompt holds a key of this process"
+    elif (source := secrets.found_in(data)) is not None:
+        what, remedy = (
+            f"a prompt holds a key of this process: {source}",
+            "take it out of the prompt, or use another key",
+        )
+        raise EvidenceError(path, what, remedy, writing=True)
     if wrong is not None:
         raise EvidenceError(path, wrong, "make manifest and plan from the same scenario and prompts", writing=True)
     return data, by_id

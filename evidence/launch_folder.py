@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from evidence.durable import cannot_write, write_whole
+from evidence.durable import cannot_write, is_special, write_whole
 from evidence.errors import EvidenceError, Problem, ProblemCode
 from evidence.layout import ENGINE_LOG, LAUNCH, NOTICED, SEAL, is_plain_name
 from evidence.lines import decode_one, encode
@@ -187,6 +187,8 @@ def _same_server(one: str, other: str) -> bool:
 
 def _document(path: Path, name: str, schema: type[R], problems: list[Problem]) -> R | None:
     try:
+        if is_special(path / name):
+            raise FileNotFoundError(name)
         data = (path / name).read_bytes()
     except FileNotFoundError:
         if name == LAUNCH:

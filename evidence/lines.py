@@ -8,13 +8,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from evidence.errors import EvidenceError, Problem
-from evidence.records import SCHEMA_VERSION, Json, Record
+from evidence.records import SCHEMA_VERSION, Json, Record, WireRef
 from evidence.redact import KnownSecrets
 
 R = TypeVar("R", bound=Record)
@@ -51,8 +51,9 @@ def encode(record: Record, path: Path, secrets: KnownSecrets = _NO_SECRETS) -> E
         fields = record.model_dump(warnings=False)
         text = _dumps(fields)
         if secrets.in_line(text):
-            changed = "a secret was replaced"
-            text = _dumps(_cleaned(fields, secrets))
+            cleaned = _hashed_anew(_cleaned(schema, fields, secrets))
+            changed = None if cleaned == fields else "a secret was replaced"
+            text = _dumps(cleaned)
         try:
             line = text.encode()
         except UnicodeEncodeError:
@@ -116,9 +117,22 @@ def _dumps(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _cleaned(fields: dict[str, Json], secrets: KnownSecrets) -> dict[str, Json]:
-    cleaned: dict[str, Json] = secrets.clean(fields)
-    return _hashed_anew(cleaned)
+def _cleaned(schema: type[BaseModel], fields: dict[str, Json], secrets: KnownSecrets) -> dict[str, Json]:
+    """The fields with secrets replaced, but for names of fields and for what is our own word: outcome, ids, digests."""
+    cleaned = dict(fields)
+    for name, field in schema.model_fields.items():
+        kinds = get_args(field.annotation) or (field.annotation,)
+        nested = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        own = get_origin(field.annotation) is Literal or any(get_origin(kind) is Literal for kind in kinds)
+        if own or name.endswith(("_id", "_sha256")) or nested == [WireRef]:
+            continue
+        if nested and isinstance(fields[name], dict):
+            cleaned[name] = _cleaned(nested[0], fields[name], secrets)
+        elif nested and isinstance(fields[name], list | tuple):
+            cleaned[name] = type(fields[name])(_cleaned(nested[0], one, secrets) for one in fields[name])
+        else:
+            cleaned[name] = secrets.clean(fields[name])
+    return cleaned
 
 
 def _hashed_anew(fields: dict[str, Json]) -> dict[str, Json]:

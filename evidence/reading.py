@@ -6,6 +6,7 @@ from pathlib import Path
 
 from evidence import frames
 from evidence.contents import read_contents, what_is_there
+from evidence.durable import is_special
 from evidence.errors import EvidenceError, Problem
 from evidence.gpu_records import GpuSample
 from evidence.layout import MANIFEST, SEGMENTS, SERVER, WIRE, WORKERS
@@ -81,6 +82,8 @@ def find_frames(path: Path, ref: WireRef) -> list[frames.Frame] | Problem:
     """As ``read_segments``, with the sequence each frame carries; a reference that is wrong gives the problem."""
     if not _WIRE_FILE.fullmatch(ref.file):
         return Problem("wire_out_of_range", f"{ref.file!r} is no wire file of a run", ref.file)
+    if is_special(path / ref.file):
+        return Problem("wire_out_of_range", f"{ref.file} is no regular file", ref.file)
     try:
         with (path / ref.file).open("rb") as opened:
             opened.seek(ref.offset)

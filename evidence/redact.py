@@ -20,6 +20,7 @@ from evidence.records import Json
 
 REDACTED = "[redacted]"
 MIN_SECRET_CHARACTERS = 6  # a shorter "secret" is a word such as EMPTY, and replacing it would hurt the evidence
+MIN_VARIABLE_CHARACTERS = 16  # of a variable that merely has a secret's name: a shorter value may be a word or a path
 
 _STRONG = re.compile(
     r"apikey|passw|passphrase|pwd$|secret|authori[sz]ation|cookie|credential|privatekey|accesskey|bearer|userpass|basicauth"
@@ -29,17 +30,20 @@ _SPECIAL_TOKEN = re.compile(
     r"special|max|min|prefix|suffix|middle|decoder|draft|target)token$"
 )
 _HEADER = re.compile(r"auth|key|token|secret|cookie|session|credential|signature|passw")
+_BEARER = re.compile(r"(?i)^bearer\s+")
 _BRACKETED = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)([=:]\s*)(.+)", re.DOTALL)
+# Repeats are bounded where a match may begin inside another one: otherwise a long text takes time by its square.
 _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b([Bb]earer\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1{REDACTED}"),
     (re.compile(r"\b([Bb]asic\s+)(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/=]{8,}"), rf"\1{REDACTED}"),
     (re.compile(r"\bsk-[A-Za-z0-9_.-]{6,}"), REDACTED),
     (re.compile(r"\b(hf|ghp|gho|ghs|glpat|xox[abpr]|gsk|nvapi|github_pat)[_-][A-Za-z0-9_-]{8,}"), REDACTED),
-    (re.compile(r"\bAKIA[A-Z0-9]{12,}|\bAIza[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9._-]+"), REDACTED),
-    (re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s@\"']+@"), rf"\1{REDACTED}@"),
+    (re.compile(r"\bAKIA[A-Z0-9]{12,}|\bAIza[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{8,2048}\.[A-Za-z0-9._-]+"), REDACTED),
+    (re.compile(r"(://)[^/?#\s@\"']+@"), rf"\1{REDACTED}@"),
+    (re.compile(r"(?i)(proxy=[\"']?)[^/?#\s@\"']{1,256}@"), rf"\1{REDACTED}@"),  # without a scheme
     (
-        re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw\w*|signature|sig|auth|credential)=)[^&#\s\"']+"),
+        re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw\w{0,64}|signature|sig|auth|credential)=)[^&#\s\"']+"),
         rf"\1{REDACTED}",
     ),
 )
@@ -56,6 +60,8 @@ _WHETHER_SET = ("OPENAI_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 def secret_name(name: str) -> bool:
     """True when a field, flag or variable of this name holds a secret: ``api_key``, ``--hf-token``, ``adminApiKey``."""
+    if name in ("PWD", "OLDPWD"):  # the shell's folders
+        return False
     plain = _plain(name)
     if _STRONG.search(plain):
         return True
@@ -145,12 +151,30 @@ def redact_body(body: bytes) -> tuple[bytes, bool]:
     return (body, False) if anew == json.dumps(value).encode() else (anew, True)
 
 
+class GivenSecret(str):
+    """A secret that knows which variable or header it came from, so that a message can name that and not the value."""
+
+    source: str
+
+    def __new__(cls, value: str, source: str) -> "GivenSecret":
+        secret = super().__new__(cls, value)
+        secret.source = source
+        return secret
+
+
 class KnownSecrets:
-    """The secrets this process was given, to be replaced in all it writes; words under 6 characters are ignored."""
+    """The secrets this process was given, to be replaced in all it writes; those under 6 characters are ignored.
+
+    A secret is taken whole, never word by word; of ``Bearer X`` the ``X`` is one as well.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        words = {word for secret in secrets for word in (secret.strip(), *secret.split())} - {"Bearer", "bearer"}
-        self._words = sorted((word for word in words if len(word) >= MIN_SECRET_CHARACTERS), key=len, reverse=True)
+        self._sources: dict[str, str | None] = {}
+        for secret in secrets:
+            for word in (secret.strip(), _BEARER.sub("", secret.strip())):
+                if len(word) >= MIN_SECRET_CHARACTERS:
+                    self._sources.setdefault(word, getattr(secret, "source", None))
+        self._words = sorted(self._sources, key=len, reverse=True)
         self._in_json = [json.dumps(word, ensure_ascii=False)[1:-1] for word in self._words]
         self._raw = [
             form for word in self._words for form in dict.fromkeys((word.encode(), json.dumps(word)[1:-1].encode()))
@@ -164,6 +188,13 @@ class KnownSecrets:
     def in_line(self, line: str) -> bool:
         """True when a secret stands in this line of JSON (written without ASCII escapes)."""
         return any(word in line for word in self._in_json)
+
+    def found_in(self, data: bytes) -> str | None:
+        """Which secret stands in the bytes, by its variable or header and never by its value; None when none does."""
+        for word in self._words:
+            if any(form in data for form in (word.encode(), json.dumps(word)[1:-1].encode())):
+                return self._sources[word] or "a secret that was given without a name"
+        return None
 
     def clean(self, value: Any) -> Any:
         """The value with secrets replaced in every string at any depth, names of fields included."""
@@ -185,16 +216,34 @@ class KnownSecrets:
         return data
 
 
-def collect_secrets(environment: Mapping[str, str], headers: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """The secrets a process was given: values of secret variables and of secret headers, for ``KnownSecrets``."""
-    found = [value for name, value in environment.items() if secret_name(name)]
-    found += [value for name, value in (headers or {}).items() if _HEADER.search(name.lower())]
+def collect_secrets(
+    environment: Mapping[str, str], headers: Mapping[str, str] | None = None
+) -> tuple[GivenSecret, ...]:
+    """The secrets a process was given: values of secret variables and of secret headers, for ``KnownSecrets``.
+
+    A variable that merely has a secret's name counts from 16 characters on and without white space: what is shorter, or
+    has words in it, may be no secret at all, and would be replaced wherever a model happens to say it.
+    """
+    found = [
+        GivenSecret(value, f"the variable {name}")
+        for name, value in environment.items()
+        if name == "OPENAI_API_KEY"
+        or (secret_name(name) and len(value) >= MIN_VARIABLE_CHARACTERS and not re.search(r"\s", value))
+    ]
+    found += [
+        GivenSecret(value, f"the header {name}")
+        for name, value in (headers or {}).items()
+        if _HEADER.search(name.lower())
+    ]
     return tuple(dict.fromkeys(value for value in found if value))
 
 
 def _redact_field(name: str, value: Json) -> Json:
     if _holds_headers(name):
         return _redact_header_field(value)
+    if isinstance(value, str) and _plain(name).endswith("proxy") and "://" not in value:
+        user, at, host = value.rpartition("@")
+        return f"{REDACTED}@{host}" if at and user else redact_text(value)
     if not secret_name(name):
         return redact_json(value)
     if _plain(name).endswith("token") and (isinstance(value, int | float) or _bracketed(value)):

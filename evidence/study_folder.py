@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from evidence.durable import cannot_write, sha256_file, write_whole
+from evidence.durable import cannot_write, is_special, sha256_file, write_whole
 from evidence.errors import EvidenceError, Problem
 from evidence.layout import SEAL, STUDY, is_plain_name
 from evidence.lines import decode_one, encode
@@ -126,6 +126,8 @@ def open_study(path: Path) -> StudyFolder:
 
 def _document(path: Path, name: str, schema: type[R]) -> R | None:
     try:
+        if is_special(path / name):
+            raise FileNotFoundError(name)
         data = (path / name).read_bytes()
     except FileNotFoundError:
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from evidence.checks import check_contents
 from evidence.contents import Contents, read_contents
 from evidence.counts import count
-from evidence.durable import folder_files, sha256_file
+from evidence.durable import folder_files, is_special, sha256_file
 from evidence.errors import EvidenceError, Problem
 from evidence.launch_folder import read_launch
 from evidence.layout import LAUNCH, SEAL, folder_kind
@@ -53,6 +53,8 @@ def _sealed(path: Path, seal: Seal) -> Iterator[Problem]:
         for name in there:
             if name not in seal.files:
                 yield Problem("file_extra", "the seal does not name it", name)
+            elif is_special(path / name):
+                yield Problem("hash_mismatch", "it is no regular file any more", name)
             elif sha256_file(path / name) != seal.files[name]:
                 yield Problem("hash_mismatch", "its SHA-256 is not the one in the seal", name)
     except OSError as error:

@@ -5,6 +5,7 @@ Nothing here raises for what a server or a network does: a refusal, a time-out o
 
 import base64
 import http.client
+import re
 import ssl
 import time
 import zlib
@@ -12,12 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
+from evidence.redact import redact_headers, redact_text
+
 # A busy engine's metrics are some 100 KB. What is larger is no scrape, and kept each second it would fill the disk.
 LIMIT_BYTES = 8 * 1024 * 1024
 KEPT_OF_TOO_MUCH_BYTES = 64 * 1024
 _PLAIN = frozenset({"", "identity"})
 _GZIP = frozenset({"gzip", "x-gzip"})
 _SECRET_HEADERS = frozenset({"set-cookie", "authorization", "www-authenticate", "proxy-authenticate"})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +52,31 @@ def bare_url(url: str) -> str:
     except ValueError:
         return url.rpartition("@")[2]
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+
+
+def headers_for(url: str, headers: Mapping[str, str], home: str | None) -> dict[str, str]:
+    """What of ``headers`` may go to this URL: those that hold a secret only where its origin is that of ``home``.
+
+    The origin is scheme, host and port. None for ``home``: all of them.
+    """
+    if home is None:
+        return dict(headers)
+    origin = _origin(home)
+    if origin is not None and _origin(url) == origin:
+        return dict(headers)
+    public = redact_headers(headers)
+    return {name: value for name, value in headers.items() if public[name] == value}
+
+
+def _origin(url: str) -> tuple[str, str, int | None] | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, _PORTS.get(parts.scheme) if port is None else port
 
 
 def fetch(
@@ -141,8 +172,11 @@ def _exchange(
     except ValueError as error:
         return f"not a URL that can be fetched: {error}"
     target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+    sent = _headers(parts, headers)
+    if why := _unsendable(sent):
+        return why
     try:
-        connection.request("GET", target, headers=_headers(parts, headers))
+        connection.request("GET", target, headers=sent)
         response = connection.getresponse()
         reply.status = response.status
         reply.headers = _kept(response)
@@ -156,7 +190,7 @@ def _exchange(
     except http.client.IncompleteRead:
         return "truncated: the connection closed within the body"
     except (http.client.HTTPException, ValueError) as error:
-        return f"not HTTP: {type(error).__name__} {error}".rstrip()
+        return redact_text(f"not HTTP: {type(error).__name__} {error}".rstrip())
     except OSError as error:
         return f"connection failed: {type(error).__name__} {error}".rstrip()
     finally:
@@ -178,6 +212,19 @@ def _headers(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, str]:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         sent["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     return sent
+
+
+def _unsendable(headers: Mapping[str, str]) -> str | None:
+    """Which header HTTP cannot carry: by its name, and never with its value, which may be a key."""
+    for name, value in headers.items():
+        if _HEADER_NAME.fullmatch(name) is None:
+            return "a header cannot be sent: its name is no HTTP header name"
+        if _HEADER_VALUE.fullmatch(value) is None:
+            return (
+                f"the header {name} cannot be sent: its value holds a line break or another character that HTTP "
+                "headers cannot carry"
+            )
+    return None
 
 
 def _kept(response: http.client.HTTPResponse) -> dict[str, str]:

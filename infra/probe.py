@@ -15,7 +15,7 @@ from evidence.redact import redact_body
 from infra import asked
 from infra.asked import Asked, ask
 from infra.engines.identify import MORE_PATHS, PATHS, Answer, EngineFacts, identify, request_extras
-from infra.fetch import Fetched, bare_url, fetch
+from infra.fetch import Fetched, bare_url, fetch, headers_for
 from infra.target import Target
 from infra.wire.exposition import METRICS_ACCEPT
 
@@ -67,7 +67,8 @@ def probe(
     def get(name: str, path: str) -> None:
         url = metrics_url if name == "metrics" and metrics_url else base + path
         accept = METRICS_ACCEPT if name in _EXPOSITIONS else "application/json"
-        fetched[name] = fetch(url, timeout_s=timeout_s, headers={"Accept": accept, **(headers or {})})
+        sent = headers_for(url, {"Accept": accept, **(headers or {})}, base)
+        fetched[name] = fetch(url, timeout_s=timeout_s, headers=sent)
 
     for name, path in PATHS.items():
         get(name, path)

@@ -30,6 +30,7 @@ class HealthMonitor:
         self._gc_pauses_s: list[float] = []
         self._greenlet: gevent.Greenlet | None = None
         self._stopping = False
+        self._cut = False
 
     def start(self, on_failure: Callable[[BaseException], None]) -> None:
         """``on_failure`` is told at once when the sampling dies, of a full disk for example."""
@@ -46,6 +47,10 @@ class HealthMonitor:
             self._greenlet.join()
             gc.callbacks.remove(self._on_gc)
             self._greenlet = None
+
+    def cut(self) -> None:
+        """Ends the interval under way, so that what this process did on purpose is not taken for lateness later."""
+        self._cut = True
 
     def ended(self, record: Request) -> None:
         """Takes note of a request's own signs of lateness, for the interval under way."""
@@ -66,7 +71,8 @@ class HealthMonitor:
     def _one_interval(self) -> Health:
         began_s = time.perf_counter()
         lags_s: list[float] = []
-        while not self._stopping and time.perf_counter() - began_s < RECORD_INTERVAL_S:
+        self._cut = False
+        while not (self._stopping or self._cut) and time.perf_counter() - began_s < RECORD_INTERVAL_S:
             due_s = time.perf_counter() + SENTINEL_INTERVAL_S
             gevent.sleep(SENTINEL_INTERVAL_S)
             lags_s.append(max(0.0, time.perf_counter() - due_s))

@@ -42,10 +42,14 @@ def cite(options: Options) -> Cited:
     except ArmError as error:
         raise UsageError(f"--arm {options.arm}: {error}") from None
     folders = dict.fromkeys((options.run_dir / LAUNCHES, options.run_dir.parent / LAUNCHES, Path("runs") / LAUNCHES))
-    folder = live_launch(list(folders), options.host, options.arm)
+    folder = live_launch(list(folders), options.host)
     if folder is None:
         return Cited(arm=arm, folder=None, launch=None)
-    return Cited(arm=arm, folder=folder, launch=open_launch(folder).launch)
+    launch = open_launch(folder).launch
+    launched = launch.arm.get("name") if isinstance(launch.arm, dict) else launch.arm
+    if launched != arm.name:
+        raise UsageError(f"--arm {arm.name}: the server at {options.host} was launched as {launched}: name that arm")
+    return Cited(arm=arm, folder=folder, launch=launch)
 
 
 def chosen_model(options: Options, client: OpenAIClient) -> str:

@@ -95,7 +95,8 @@ def _headers(values: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for value in values:
         name, equals, content = value.partition("=")
-        if not equals or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", content):
+        usable = bool(equals) and content == content.strip() and content.isprintable()
+        if not usable or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise UsageError("--header must be NAME=VALUE on one line, with a valid header name before the first '='")
         if name.lower() in {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}:
             raise UsageError(f"--header {name}: this header is set by the client itself, leave it out")
@@ -109,12 +110,16 @@ RESERVED_BODY_FIELDS = {
 }
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _extra_body(text: str) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        value = json.loads(text)
-    except ValueError as error:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--extra-body is not JSON ({error}): give one JSON object") from None
     if not isinstance(value, dict):
         raise UsageError(f"--extra-body is a JSON {type(value).__name__}: give one JSON object")
@@ -125,7 +130,12 @@ def _extra_body(text: str) -> dict[str, Any]:
 
 
 def _url_or_none(option: str, url: str) -> str | None:
-    if url and urlsplit(url).scheme not in ("http", "https"):
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if url and not usable:
         raise UsageError(f"{option} {url!r} is not a URL: write it as http://HOST:PORT/PATH")
     return url or None
 

@@ -51,6 +51,10 @@ class Session:
         self.exit_code: int | None = None  # set by the recorder's own failures only
         self.in_flight = 0
         key = os.environ.get("OPENAI_API_KEY")
+        if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
+            raise UsageError(
+                "OPENAI_API_KEY holds white space, a line break or other signs no header can carry: set it anew"
+            )
         self._api_key = key
         self._headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **options.headers}
         probed = probe(options.host, headers=self._headers, metrics_url=options.metrics_urls[0])
@@ -151,10 +155,11 @@ class Session:
     def window(self) -> Iterator[None]:
         """The measured part: the cache as asked, at rest and scraped on both sides, scraped each second in between."""
         self._cache.before_window()
-        self._telemetry.open_window()
         gc.collect()
         gc.freeze()
+        self._health.cut()
         self._window_open = True
+        self._telemetry.open_window()
         yield
         self.close_window()
 
@@ -162,9 +167,9 @@ class Session:
         """Ends the window opened before; does nothing where none is open."""
         if not self._window_open:
             return
-        self._window_open = False
         gc.unfreeze()
         self._telemetry.close_window()
+        self._window_open = False
 
     def send(self, planned: PlannedRequest, transport: Transport) -> Request:
         """One planned request from its started line to its ended line; the record that was written.

@@ -46,7 +46,9 @@ class Telemetry:
         self._interval_s = interval_s
         self._on_failure = on_failure
         self._scrapes: list[Scrape] = []  # without bodies: their instants frame the windows
-        self._scraper = Scraper(options.metrics_urls, self._on_scrape, run_id=writer.manifest.run_id, headers=headers)
+        self._scraper = Scraper(
+            options.metrics_urls, self._on_scrape, run_id=writer.manifest.run_id, headers=headers, home=options.host
+        )
         self._stop: Event | None = None
         self._loop: gevent.Greenlet | None = None
         self._rest_before = False

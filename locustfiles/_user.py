@@ -1,6 +1,8 @@
 """The abstract user of every locustfile, and the listeners that start and join the recorder."""
 
 import logging
+import os
+import signal
 import sys
 from typing import Any
 
@@ -80,6 +82,9 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
     try:
         _refuse_what_does_not_run(environment.parsed_options)
         _quieten(environment.parsed_options)
+        gevent.signal_handler(
+            signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM
+        )  # a closed terminal ends the run well
         options: Options = read_options(environment.parsed_options, environment.host)
         plan = plan_from_file(options.scenario, passes=options.passes, seed=options.seed)
         _sessions[id(environment)] = Session(options, plan)
@@ -105,7 +110,9 @@ def _refuse_what_does_not_run(parsed: Any) -> None:
         raise UsageError("the web UI does not record a run in this version: add --headless")
     if parsed.json or parsed.json_file:
         raise UsageError("Locust's own JSON is rounded and no evidence: use `python -m analysis summary RUN --json`")
-    if (parsed.num_users or 1) != 1:
+    if parsed.tags or parsed.exclude_tags:
+        raise UsageError("--tags and --exclude-tags choose tasks, and there is one: leave them out")
+    if parsed.num_users not in (None, 1):
         raise UsageError(f"--users {parsed.num_users}: a sequential replay has one user; leave the option out")
 
 
@@ -114,6 +121,8 @@ def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
     session = _sessions.get(id(environment))
     if session is None:
         return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not break into the sealing
     environment.process_exit_code = 1  # until the folder is sealed and judged: Locust swallows what a listener raises
     if environment.runner is not None and environment.runner.user_count:
         environment.runner.stop()

@@ -10,6 +10,7 @@ Here a check is only read and checked itself; answers are judged elsewhere.
 """
 
 import keyword
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -33,6 +34,13 @@ class Case(StrictModel):
 
     args: tuple[Json, ...]
     result: Json
+
+    @field_validator("args", "result")
+    @classmethod
+    def _numbers_fit_a_double(cls, value: Json) -> Json:
+        if not _fits(value):
+            raise ValueError("a number in it is not finite, or beyond what a double holds")
+        return value
 
 
 class CodeCheck(StrictModel):
@@ -98,6 +106,19 @@ class ProseCheck(StrictModel):
 
 
 Check = Annotated[CodeCheck | JsonCheck | ProseCheck, Field(discriminator="kind")]
+
+
+def _fits(value: Json) -> bool:
+    if isinstance(value, dict):
+        return all(_fits(inner) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return all(_fits(inner) for inner in value)
+    if not isinstance(value, int | float):
+        return True
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _references(schema: Json) -> Iterable[str]:

@@ -6,12 +6,13 @@ A prompt file is UTF-8 text with one JSON object a line and no blank line but at
 
 ``check`` may be left out; ``prompts/checks.py`` says what it may hold. Refused, by file and line: bytes that are not
 UTF-8, a byte order mark, a blank line, broken JSON, a key that stands twice, an unknown or missing field, a wrong type,
-an empty text, an id used before, a broken schema, a measured prompt of the domain ``warmup``, and a warm-up text equal
-to a measured one, letter case and white space aside.
+an empty text, a number beyond a double, an id used before, a broken schema, a measured prompt of the domain ``warmup``
+or ``all``, and a warm-up text equal to a measured one, letter case and white space aside.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -22,6 +23,7 @@ from prompts.checks import Check, Json, StrictModel
 
 DOMAINS = ("code", "prose", "json")  # the stock, each in prompts/<domain>.jsonl
 WARMUP = "warmup"
+RESERVED = {WARMUP: "prompts that are never measured", "all": "the sum of all domains"}  # no domain of an own file
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -69,8 +71,8 @@ def file_sha256(path: Path) -> str:
 def load_file(path: Path, *, warmup: bool = False) -> tuple[Prompt, ...]:
     """The prompts of one file in its order: the prompt of line n is the item n - 1.
 
-    With ``warmup`` all are of the domain ``warmup`` and carry no check; without, none is of that domain. Raises
-    PromptError.
+    With ``warmup`` all are of the domain ``warmup`` and carry no check; without, none is of a domain in
+    ``RESERVED``. Raises PromptError.
     """
     found: list[Prompt] = []
     for line, raw in enumerate(_lines_of(path), 1):
@@ -78,8 +80,8 @@ def load_file(path: Path, *, warmup: bool = False) -> tuple[Prompt, ...]:
         if warmup and (prompt.domain != WARMUP or prompt.check is not None):
             message = f"the warm-up prompt {prompt.id!r} is of the domain {prompt.domain!r} or carries a check"
             _fail(path, line, prompt.domain, message, "write the domain 'warmup' and no check")
-        if not warmup and prompt.domain == WARMUP:
-            message = f"the domain 'warmup' of {prompt.id!r} is kept for prompts that are never measured"
+        if not warmup and prompt.domain in RESERVED:
+            message = f"the domain {prompt.domain!r} of {prompt.id!r} is kept for {RESERVED[prompt.domain]}"
             _fail(path, line, prompt.domain, message, "choose another domain name")
         found.append(prompt)
     if not found:
@@ -150,7 +152,7 @@ def _prompt_of(path: Path, line: int, raw: bytes) -> Prompt:
     if not text.strip():
         _fail(path, line, text, f"the line {text!r} is blank", "remove it; only the end of the file may be blank")
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant, parse_float=_finite)
         whole = json.dumps(value, ensure_ascii=False).encode("utf-8")  # refuses half a surrogate pair
     except (ValueError, RecursionError) as error:
         _fail(path, line, text, f"the line {_shown(text)} is not JSON: {error}", "write one JSON object on one line")
@@ -176,6 +178,13 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is beyond what a double holds")
+    return value
 
 
 def _shown(value: object) -> str:

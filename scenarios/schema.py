@@ -48,8 +48,8 @@ def _plain_name(value: str) -> str:
 
 
 HowMany = Annotated[int | Literal["all"], PlainValidator(_how_many)]
-Tokens = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0)]
+Tokens = Annotated[int, Field(gt=0, le=10_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Section(BaseModel):
@@ -112,7 +112,7 @@ class Limits(Section):
 class Telemetry(Section):
     """How often the server's ``/metrics`` is read while the measured requests run."""
 
-    scrape_interval_s: Seconds = 1.0
+    scrape_interval_s: Annotated[float, Field(ge=0.05, le=3600)] = 1.0
 
 
 class Scenario(Section):

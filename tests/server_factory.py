@@ -54,10 +54,10 @@ def served(**changes):
 PLAN = {"m0000": {"plan_id": "m0000", "phase": "measured", "max_tokens": 512}}
 
 
-def judged(found_scrapes, requests=None, *, adapter=LLAMACPP, speculative=True, **options):
+def judged(found_scrapes, requests=None, *, adapter=LLAMACPP, speculative=True, plan=PLAN, **options):
     requests = [served()] if requests is None else requests
     return judge_server(
-        requests=requests, scrapes=found_scrapes, plan=PLAN, adapter=adapter, speculative=speculative, **options
+        requests=requests, scrapes=found_scrapes, plan=plan, adapter=adapter, speculative=speculative, **options
     )
 
 

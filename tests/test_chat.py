@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from infra.engines.fields import count_of, counts_in
 from infra.wire.chat import ChatFacts, ChatFold
 from infra.wire.counting import Chunk
-from tests.stream_bytes import delta, usage_event, used
+from tests.stream_bytes import delta, read_events, usage_event, used
 
 
 def fold(*values) -> ChatFacts:
@@ -191,6 +192,7 @@ def test_an_event_named_error_is_one_whatever_it_holds():
     "payload",
     [b": OPENROUTER PROCESSING", b"{", b"[1]", b"null", b"NaN", b'{"a": 1e999}', b'{"choices": 3}', b'{"choices": [1]}',
      b'{"choices": [{"delta": "x"}]}', b'{"choices": [{"delta": {"content": ["x"]}}]}', b"[" * 100_000,
+     b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
      b'{"choices": [{"delta": {"tool_calls": 1}}]}'],
 )  # fmt: skip
 def test_an_event_that_cannot_be_read_is_counted_and_the_rest_is_read(payload):
@@ -257,3 +259,29 @@ def test_a_finish_reason_may_be_an_object():
 
 def test_a_chunk_is_a_plain_tuple_of_segment_tokens_and_characters():
     assert Chunk(1, None, 3) == (1, None, 3)
+
+
+def test_json_nested_as_deep_as_a_record_can_keep_is_read_and_brackets_alone_are_no_depth():
+    deep = b'{"x": ' + b"[" * 63 + b"]" * 63 + b"}"
+    wide = json.dumps({"y": [[n] for n in range(500)]}).encode()
+    facts = fold(deep, wide, delta(content="[" * 500))
+    assert facts.n_malformed_events == 0
+    assert set(facts.server_fields) == {"x", "y"}
+
+
+@pytest.mark.parametrize("error", ["abort", "error"])
+def test_a_finish_reason_that_is_an_error_stays_and_a_different_one_is_noted(error):
+    facts = fold(delta(content="a"), delta(error), delta("stop"), usage_event(1))
+    assert facts.finish_reason == error
+    assert facts.problems == (f"finish reason 'stop' after '{error}'",)
+    assert read_events(delta(content="a"), delta(error), delta("stop"), usage_event(1)).outcome == "finish_error"
+    assert fold(delta("stop"), delta(error)).finish_reason == error
+    assert fold(delta(error), delta(error)).problems == ()
+
+
+def test_a_count_beyond_what_a_double_holds_exactly_is_none():
+    assert fold(delta(content="a"), usage_event(2**53)).n_completion_tokens == 2**53
+    beyond = fold(delta(content="a"), usage_event(2**53 + 1))
+    assert (beyond.n_completion_tokens, beyond.token_source) == (None, None)
+    assert (count_of({"n": 2**53}, "n"), count_of({"n": 2**53 + 1}, "n")) == (2**53, None)
+    assert counts_in([2**53 + 1]) is None

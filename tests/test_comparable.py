@@ -22,6 +22,7 @@ SAME: dict[str, Any] = {
     "topology": {"tp_size": 2},
     "hardware": {"server_cpu_model": "X"},
     "workload": "cd" * 32,
+    "request_extra": "{}",
     "memory": {"mem_fraction_static": 0.82, "max_running_requests": 48},
     "token_source": "usage",
     "transport": "wire, kernel stamps",
@@ -130,3 +131,11 @@ def test_observations_of_a_run_keep_the_failed_and_the_unfinished_with_their_rea
     assert found[0].decode_tokens == 1
     assert found[0].decode_s == pytest.approx(0.2)
     assert {one.launch for one in found} == {2}
+
+
+def test_a_body_field_of_one_run_alone_refuses_and_an_engines_evidence_field_does_not(tmp_path: Path) -> None:
+    asked = {"stream_options": {"include_usage": True}, "timings_per_token": True}
+    assert compare_runs(*runs(tmp_path / "same", request_extra=asked)).ok
+    found = compare_runs(*runs(tmp_path / "other", request_extra=asked | {"top_k": 1}))
+    assert not found.ok
+    assert [(one.key, one.base, one.arm) for one in found.differences] == [("request_extra", "{}", '{"top_k": 1}')]

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from infra.wire import connection
 from infra.wire.connection import Connection
 from infra.wire.http1 import WireError, request_bytes
 from infra.wire.stamps import Segment
@@ -247,3 +248,29 @@ def test_closing_closes_the_socket():
     assert conn.fileno() == 7
     conn.close()
     assert sock.closed
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_an_endless_response_ends_at_the_limit_with_its_reason_and_what_came(monkeypatch, with_tls):
+    assert connection.LIMIT_BYTES == 64 * 1024 * 1024
+    monkeypatch.setattr(connection, "LIMIT_BYTES", 1000)
+    pieces = [HEAD, *(chunk(event(GOOD[1])) for _ in range(100))]
+    reads = [XorTls.seal(piece) for piece in pieces] if with_tls else pieces
+    conn, _ = started(reads, tls=XorTls() if with_tls else None)
+    assert pump(conn)[-1] is True
+    assert (conn.ended, conn.fault) == ("reset", "more than 1000 bytes in one response")
+    assert 1000 < sum(len(segment.data) for segment in conn.segments) < 1300
+    facts = read_stream(conn.segments, ended=conn.ended or "eof")
+    assert facts.outcome == "truncated"
+    assert facts.text.startswith("HelHel")
+
+
+def test_the_limit_is_of_one_response_and_a_response_that_ends_with_it_is_complete(monkeypatch):
+    whole = b"".join(chunked(*GOOD))
+    monkeypatch.setattr(connection, "LIMIT_BYTES", len(whole) - 1)
+    conn, _ = started([whole, whole[:99], whole[99:]])
+    for _ in range(2):
+        pump(conn)
+        assert conn.ended == "complete"
+        conn.reset()
+        conn.start(REQUEST)

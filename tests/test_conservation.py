@@ -19,7 +19,7 @@ def fails(side):
 def test_every_check_has_a_name_of_its_own_and_says_what_was_seen_or_why_not():
     side = judged(SPEC)
     names = [c.name for c in side.checks]
-    assert len(names) == len(set(names)) == 20
+    assert len(names) == len(set(names)) == 21
     for found in side.checks:
         assert found.seen if found.state != "not observable" else found.why
 
@@ -178,3 +178,62 @@ def test_a_restart_makes_every_comparison_unobservable():
     side = judged([scrape("before", body(2)), scrape("after", body(0))])
     assert check(side, "generated tokens").state == "not observable"
     assert "prompt" in (check(side, "generated tokens").why or "")
+
+
+def cut_short(**changes):
+    return request(plan_id="m0001", sequence=1, **({"outcome": "cancelled", "n_completion_tokens": None} | changes))
+
+
+def limited(max_tokens):
+    return {f"m000{n}": {"plan_id": f"m000{n}", "phase": "measured", "max_tokens": max_tokens} for n in (0, 1)}
+
+
+def test_what_a_failed_request_cannot_have_made_is_foreign_traffic_all_the_same():
+    made = 274  # by the server in all; the client counted 137 of it
+    after = body(2, tokens_predicted_total=made)
+    for limit, state in ((136, "fail"), (137, "not observable")):
+        side = judged(scrapes(body(0), after), [served(), cut_short()], plan=limited(limit))
+        assert check(side, "generated tokens").state == state
+        assert ("foreign_traffic" in [finding.code for finding in side.findings]) == (state == "fail")
+
+
+def test_a_request_without_an_end_hides_no_more_than_it_was_allowed_to_make():
+    after = body(2, tokens_predicted_total=137 + 21)
+    for limit, state in ((10, "fail"), (11, "not observable")):  # it may have been sent twice
+        side = judged(scrapes(body(0), after), n_unfinished=1, plan=limited(limit))
+        assert check(side, "generated tokens").state == state
+
+
+def test_a_failed_requests_known_prompt_bounds_the_prompt_tokens_and_an_unknown_one_does_not():
+    after = body(2, prompt_tokens_total=100)
+    for n_prompt, state in ((56, "fail"), (57, "not observable"), (None, "not observable")):
+        side = judged(scrapes(body(0), after), [served(), cut_short(n_prompt_tokens=n_prompt)], plan=limited(512))
+        assert check(side, "prompt tokens").state == state
+
+
+def test_a_server_that_counts_fewer_tokens_than_chunks_of_text_is_not_believed():
+    side = judged([], [served(n_completion_tokens=100)])
+    assert check(side, "chunks within the tokens").state == "fail"
+    assert ("check_failed", "rate") in [(f.code, f.scope) for f in side.findings]
+    assert check(judged([], [served()]), "chunks within the tokens").state == "pass"
+
+
+def test_chunks_after_the_first_segment_may_not_outnumber_the_tokens_left():
+    marks = ((0.2, 0, 5, 3), (0.3, 1, 6, 3), (0.4, 2, 7, 3))
+    for tokens, state in ((6, "fail"), (7, "pass")):
+        side = judged([], [served(chunks=marks, n_completion_tokens=tokens, last_token_after_s=0.4)])
+        assert check(side, "chunks within the tokens").state == state
+
+
+@pytest.mark.parametrize(
+    "changes", [{"reasoning_text": "hm"}, {"tool_calls_text": "{}"}, {"chunk_semantics": "unknown"}]
+)
+def test_chunks_that_may_part_one_token_are_not_held_against_the_count(changes):
+    side = judged([], [served(n_completion_tokens=100, **changes)])
+    assert check(side, "chunks within the tokens").state == "not observable"
+
+
+def test_an_end_mark_without_text_is_no_chunk_of_text():
+    marks = ((0.2, 0, 1, 3), (0.3, 1, 2, 3), (0.4, 2, 2, 0))
+    side = judged([], [served(chunks=marks, n_completion_tokens=2, last_token_after_s=0.3)])
+    assert check(side, "chunks within the tokens").state == "pass"

@@ -1,5 +1,6 @@
 """No key, token or password reaches a file, and what is no secret stays."""
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evidence.errors import EvidenceError
+from evidence.lines import encode
 from evidence.redact import (
     KnownSecrets,
     collect_secrets,
@@ -227,3 +229,77 @@ def test_a_planted_key_reaches_no_file_of_a_run(key: str, cut: int) -> None:
                 assert key.encode() not in file.read_bytes(), file
         assert any("a secret was replaced" in text for text in seal.noticed)
         assert {problem.code for problem in verify(run.path)} == {"planned_not_started"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PWD", "/home/someone/a-long-folder-name"),
+        ("OLDPWD", "/home/someone/a-long-folder-name"),
+        ("DB_PASSWORD", "completed"),
+        ("MYSQL_PWD", "load completed results/of today"),
+    ],
+)
+def test_a_folder_a_short_value_or_words_in_a_variable_are_no_secret(name: str, value: str) -> None:
+    assert collect_secrets({name: value}) == ()
+
+
+@pytest.mark.parametrize("name", ["DB_PWD", "MYSQL_PWD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY"])
+def test_a_long_value_of_a_secret_variable_is_a_secret(name: str) -> None:
+    assert collect_secrets({name: "0123456789abcdef"}) == ("0123456789abcdef",)
+
+
+def test_a_key_and_headers_given_outright_count_from_six_characters_on() -> None:
+    given_outright = collect_secrets(
+        {"OPENAI_API_KEY": "abc123"}, {"Authorization": "Bearer xyz789", "Api-Key": "k12345"}
+    )
+    assert KnownSecrets(given_outright).clean("abc123 xyz789 k12345") == "[redacted] [redacted] [redacted]"
+
+
+def test_a_secret_is_never_taken_word_by_word() -> None:
+    known = KnownSecrets(["some other folder"])
+    assert known.clean("the other folder of some") == "the other folder of some"
+    assert known.clean("in some other folder") == "in [redacted]"
+
+
+@pytest.mark.parametrize("key", ["completed", "complete", "measured", "workers", "sample", "outcome", "output_text"])
+def test_our_own_words_stay_where_a_key_is_spelled_like_one(tmp_path: Path, key: str) -> None:
+    record = sample.ended(0, output_text=f"it said {key}!")
+    record = record.model_copy(update={"output_sha256": hashlib.sha256(record.output_text.encode()).hexdigest()})
+    encoded = encode(record, tmp_path, KnownSecrets([key]))
+    kept = type(record).model_validate_json(encoded.line)
+    assert (kept.outcome, kept.phase, kept.run_id) == (record.outcome, record.phase, record.run_id)
+    assert kept.output_text == "it said [redacted]!"
+    assert encoded.changed == "a secret was replaced"
+
+
+def test_a_record_in_which_only_our_own_words_look_like_a_key_is_not_said_to_be_changed(tmp_path: Path) -> None:
+    record = sample.ended(0)
+    encoded = encode(record, tmp_path, KnownSecrets(["completed"]))
+    assert encoded == encode(record, tmp_path)
+
+
+def test_a_refused_prompt_names_the_variable_or_header_of_its_key_and_never_the_key(tmp_path: Path) -> None:
+    for environment, headers, source in (
+        ({"OPENAI_API_KEY": "code_01"}, {}, "the variable OPENAI_API_KEY"),
+        ({}, {"Authorization": "Bearer code_01"}, "the header Authorization"),
+    ):
+        with pytest.raises(EvidenceError, match=source) as refused:
+            sample.create(tmp_path, secrets=collect_secrets(environment, headers))
+        assert "code_01" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("unit", ["a", "a+", "eyJ-", "?passw", "proxy=", "://", "bear "])
+def test_a_long_text_without_secrets_stays_and_a_secret_at_its_end_is_found(unit: str) -> None:
+    text = (unit * 200_000)[:200_000]
+    assert redact_text(text) == text
+    assert redact_text(f"{text} http://u:{KEY}@h") == f"{text} http://[redacted]@h"
+
+
+def test_a_proxy_without_a_scheme_loses_its_password() -> None:
+    assert redact_environment({"http_proxy": f"u:{KEY}@host:1"}) == {"http_proxy": "[redacted]@host:1"}
+    assert redact_environment({"https_proxy": "host:1"}) == {"https_proxy": "host:1"}
+    assert redact_argv(["env", f"http_proxy=u:{KEY}@host:1"]) == ("env", "http_proxy=[redacted]@host:1")
+    assert redact_text(f"http_proxy='u:{KEY}@host' curl") == "http_proxy='[redacted]@host' curl"
+    assert redact_json({"proxy": f"u:{KEY}@host"}) == {"proxy": "[redacted]@host"}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -269,3 +270,14 @@ def test_the_wire_format_is_the_documented_one() -> None:
         b"\3\0\0\0" + b"\7" + bytes(7) + b"\11" + bytes(7) + b"\2\0\0\0ab"
         b"\3\0\0\0" + bytes(7) + b"\x80" + b"\1" + bytes(7) + b"\0\0\0\0"
     )
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "plan.jsonl", STARTED, REQUESTS, WIRE, "scrapes.jsonl"])
+def test_a_pipe_in_the_place_of_a_sealed_file_is_found_and_never_waited_for(
+    sealed: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(sealed, path)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    assert Problem("hash_mismatch", "it is no regular file any more", name) in verify(path)

@@ -205,3 +205,9 @@ def test_what_is_exposed_is_what_is_read_and_what_the_library_reads(given_sample
     assert ours == [(n, labels, float(v)) for n, labels, v in given_samples]
     theirs = [(s.name, dict(s.labels), s.value) for f in text_string_to_metric_families(body) for s in f.samples]
     assert ours == theirs
+
+
+def test_a_number_beyond_every_float_is_a_bad_line_and_no_crash():
+    with pytest.raises(ExpositionError) as caught:
+        parse("a 1" + "0" * 400 + "\n", None)
+    assert caught.value.line == 1

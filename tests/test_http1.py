@@ -250,3 +250,12 @@ def test_a_request_of_ours_is_read_by_a_server_of_h11():
         b"[::1]:80",
         b"body",
     )
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer sk-hunter2\r", "Bearer sk-hunter2\n", " sk-hunter2", "sk-hunter2\0", "sk-hunter2\v1"]
+)
+def test_a_header_value_that_cannot_be_sent_is_named_by_its_header_and_never_quoted(value):
+    with pytest.raises(WireError, match="the value of header 'Authorization'") as caught:
+        request_bytes("POST", "/", "h", [("Authorization", value)])
+    assert "hunter2" not in f"{caught.value} {caught.value.value}"

@@ -128,3 +128,17 @@ def test_each_engine_is_asked_for_the_evidence_it_has():
     assert request_extras("vllm", cold_per_request=False) == counted
     assert request_extras("sglang", cold_per_request=False) == counted
     assert request_extras("unknown", cold_per_request=True) == usage
+
+
+def test_bodies_nested_without_end_and_numbers_that_are_none_are_answers_that_cannot_be_read():
+    deep = '{"build_info": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    facts = identify(llamacpp(props=answer(deep), slots=answer(deep)), host="http://h")
+    assert (facts.engine, facts.speculative) == ("llama.cpp", None)
+    for odd in ("NaN", "Infinity", "1e999"):
+        assert answer(f'{{"data": [{{"id": "m", "owned_by": {odd}}}]}}').json() is None
+
+
+def test_a_list_where_a_slot_names_its_speculation_is_no_mode():
+    slots = answer([{"speculative": True, "params": {"speculative.types": ["draft-simple"]}}, 7])
+    facts = identify(llamacpp(slots=slots), host="http://h")
+    assert (facts.speculative, facts.speculative_mode) == (True, None)

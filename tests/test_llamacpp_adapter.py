@@ -43,6 +43,17 @@ def test_one_request_gives_the_counts_it_is_known_to_have_had():
     assert llamacpp.per_position(window(body(0), body(2))) == (38, 32, 26)
 
 
+def test_steps_cut_at_the_end_never_put_the_tokens_of_a_step_above_the_acceptance_length():
+    whole = llamacpp.acceptance(window(body(0), body(2)), speculative=True, n_requests=1)
+    for n_tokens in (100, 120):  # 137 were made: accepted drafts that no answer kept
+        cut = llamacpp.acceptance(
+            window(body(0), body(2, tokens_predicted_total=n_tokens)), speculative=True, n_requests=1
+        )
+        assert cut.tokens_per_target_step == Measured((n_tokens - 1) / 40)
+        assert cut.n_target_steps == whole.n_verify_steps == Measured(40)
+        assert cut.tokens_per_target_step.value <= cut.length.value
+
+
 def test_zero_accepted_is_not_missing():
     found = llamacpp.acceptance(window(body(2), body(4)), speculative=True, n_requests=1)
     assert found.state == "zero"

@@ -106,3 +106,9 @@ def test_up_to_the_divergence_the_texts_agree_and_there_they_do_not(one: str, tw
     else:
         assert one[:where] == two[:where]
         assert one[where : where + 1] != two[where : where + 1]
+
+
+def test_requests_whose_bodies_were_added_to_differently_are_not_the_same() -> None:
+    ours = numbered([request()])
+    (pair,) = compare(ours, plan_of(ours), ours, plan_of(ours), ({}, {"top_k": 1}))
+    assert (pair.equal, pair.why) == (None, "not the same request: top_k differ")

@@ -5,6 +5,7 @@ import json
 import socket
 
 import pytest
+from test_scrape import answering
 
 from infra.asked import judge
 from infra.fake_engine import running_fake_engine
@@ -52,6 +53,14 @@ def test_a_probe_of_nobody_says_so_and_tries_no_further():
     assert as_json(report)["engine"] is None
     assert list(report.fetched) == ["models"]
     assert "nothing answered" in main_lines(report)[-1]
+
+
+def test_a_key_is_not_sent_to_metrics_that_live_elsewhere(engine):
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    with answering(answer) as (other, asked):
+        probe(engine.url, headers={"Authorization": "Bearer sk-hunter2"}, metrics_url=other + "/metrics", timeout_s=1)
+    assert asked[0].startswith(b"GET /metrics")
+    assert b"hunter2" not in asked[0]
 
 
 def test_metrics_can_live_elsewhere(engine):

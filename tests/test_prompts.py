@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from prompts.checks import CodeCheck, JsonCheck, ProseCheck
+from prompts.checks import Case, CodeCheck, JsonCheck, ProseCheck
 from prompts.load import (
     DOMAINS,
     WARMUP,
@@ -178,6 +178,13 @@ def required_keys(schema: Any) -> Iterator[str]:
 # Strict loading
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400])
+def test_a_case_made_in_a_program_takes_no_number_that_json_lacks(number: float) -> None:
+    for fields in ({"args": (), "result": {"a": [number]}}, {"args": (1, number), "result": None}):
+        with pytest.raises(ValueError, match="a number in it is not finite"):
+            Case(**fields)
+
+
 def test_an_own_file_loads_with_any_domain_and_without_checks(tmp_path: Path) -> None:
     (prompt,) = load_file(saved(tmp_path, line()))
     assert (prompt.id, prompt.domain, prompt.text, prompt.check) == ("a_1", "poems", GOOD["text"], None)
@@ -195,6 +202,7 @@ def test_a_line_separator_within_a_text_does_not_end_the_line(tmp_path: Path) ->
 
 CODE = {"kind": "code", "language": "python", "function": "f", "parameters": ["a"], "cases": []}
 PROSE = {"kind": "prose", "language": "en"}
+CASE = line(check={**CODE, "cases": [{"args": ["A"], "result": "R"}]}).replace(b'"A"', b"%s").replace(b'"R"', b"%s")
 FAULTS: dict[str, tuple[bytes, int, str]] = {
     "duplicate id": (line() + line(text="Other."), 2, "'a_1' stands at mine.jsonl:1 already"),
     "empty text": (line(text=""), 1, "the text is empty"),
@@ -206,6 +214,11 @@ FAULTS: dict[str, tuple[bytes, int, str]] = {
     "id with a space": (line(id="a b"), 1, "'a b'"),
     "empty domain": (line(domain=""), 1, "domain"),
     "the domain warmup": (line(domain="warmup"), 1, "'warmup' of 'a_1' is kept"),
+    "the domain all": (line(domain="all"), 1, "'all' of 'a_1' is kept for the sum of all domains"),
+    "a result beyond a double": (CASE % (b"1", b"1e400"), 1, "1e400 is beyond what a double holds"),
+    "an argument beyond a double": (CASE % (b"[-1e400]", b"1"), 1, "-1e400 is beyond what a double holds"),
+    "a whole number beyond a double": (CASE % (b"1", b"[9%s]" % (b"0" * 400)), 1, "beyond what a double holds"),
+    "NaN as a result": (CASE % (b"1", b"NaN"), 1, "NaN is no JSON number"),
     "not UTF-8": (line() + b'{"id": "\xff"}\n', 2, "b'\\xff' at byte 8 of the line is not UTF-8"),
     "UTF-16": (line().decode().encode("utf-16"), 1, "is not UTF-8"),
     "byte order mark": (b"\xef\xbb\xbf" + line(), 1, "byte order mark"),

@@ -387,6 +387,16 @@ def test_a_run_on_the_real_engine_with_real_speculation_is_valid(tmp_path):
             text=True,
             check=False,
         )
+        wrong = subprocess.run(
+            command(launched.url, file, runs, name=("--arm", "cpu-q4")),
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert wrong.returncode == 2
+    assert "was launched as cpu-q4-selfdraft" in wrong.stderr
     ran = Ran(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
     code, found = analysis("check", str(ran.folder))
     assert code == 0, found

@@ -7,8 +7,8 @@ import pytest
 from test_scrape import GOOD, answering, get, http, scraper
 
 from evidence.records import Scrape
-from infra.fetch import KEPT_OF_TOO_MUCH_BYTES, LIMIT_BYTES, fetch
-from infra.telemetry.scrape import usable
+from infra.fetch import KEPT_OF_TOO_MUCH_BYTES, LIMIT_BYTES, fetch, headers_for
+from infra.telemetry.scrape import Scraper, usable
 
 SGLANG = b'# TYPE sglang:num_requests_total counter\nsglang:num_requests_total{is_streaming="true"} 3\n'
 
@@ -108,3 +108,59 @@ def test_an_address_without_the_engines_series_shows_nothing():
         idle = scraper(url, []).idle_check("sglang", interval_s=0.01, limit_s=0.05)
     assert not idle.proven
     assert "sglang:*" in idle.seen
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer sk-hunter2\r", "Bearer sk-hunter2\n", "Bearer sk-hunter2\r\nX: 1", "sk-hunter2\u20ac"]
+)
+def test_a_header_value_that_cannot_be_sent_is_named_by_its_header_and_never_quoted(value):
+    with answering(whole(GOOD)) as (url, _):
+        got = fetch(url, timeout_s=1, headers={"Authorization": value})
+        assert "the header Authorization cannot be sent" in (got.error or "")
+        assert "hunter2" not in (got.error or "")
+        assert (got.status, fetch(url, timeout_s=1, headers={"sk-hunter2\n": "1"}).error) == (
+            None,
+            "a header cannot be sent: its name is no HTTP header name",
+        )
+        assert fetch(url, timeout_s=1).status == 200  # for the server's thread: nothing had reached it
+
+
+def test_a_secret_in_the_query_of_a_metrics_url_is_in_no_record():
+    with answering(whole(GOOD), whole(b"", b"Location: /m?token=hunter2", status=b"302 Found")) as (url, asked):
+        got, moved = get(url + "/metrics?job=a&api_key=hunter2"), get(url)
+        bad = get(url + "/metrics x?api_key=hunter2")
+    assert b"api_key=hunter2" in asked[0]
+    assert got.url == f"{url}/metrics?job=a&api_key=[redacted]"
+    assert "HTTP 302" in (moved.error or "")
+    assert "not HTTP" in (bad.error or "")
+    assert not any("hunter2" in record.model_dump_json() for record in (got, moved, bad))
+
+
+def test_a_key_goes_to_the_origin_of_the_base_url_alone():
+    keys = {"Authorization": "Bearer sk-hunter2", "X-API-Key": "hunter2", "X-Tenant": "a"}
+    with answering(whole(GOOD)) as (home, asked_at_home), answering(whole(GOOD)) as (other, asked):
+        Scraper(
+            [home + "/metrics", other + "/metrics"], lambda _: None, run_id="r", headers=keys, home=home + "/prefix"
+        ).scrape("before")
+    assert b"sk-hunter2" in asked_at_home[0]
+    assert b"X-API-Key: hunter2" in asked_at_home[0]
+    assert b"hunter2" not in b"".join(asked)
+    assert b"X-Tenant: a" in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "home", "same"),
+    [
+        ("http://h/metrics", "http://h", True),
+        ("http://H:80/metrics", "http://h/v1", True),
+        ("https://h:443/m", "https://h", True),
+        ("https://h/m", "http://h", False),
+        ("http://h:9090/m", "http://h", False),
+        ("http://h.evil/m", "http://h", False),
+        ("http://h@evil/m", "http://h", False),
+        ("http://[::1", "http://[::1", False),
+        ("http://elsewhere/m", None, True),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(url, home, same):
+    assert ("Authorization" in headers_for(url, {"Authorization": "k"}, home)) is same

@@ -12,6 +12,7 @@ from analysis.loading import LoadedRun, load_run
 from analysis.summary import summarise
 from analysis.tables import Notes, table, width
 from evidence.records import Request
+from tests import studies
 from tests.run_factory import llamacpp_scrape, make_run, request
 
 CONTRACT_KEYS = {"verdict", "reasons", "scope", "groups", "server", "acceptance", "client_floor_s"}
@@ -253,3 +254,49 @@ def test_a_dash_points_to_its_reason_and_equal_reasons_share_a_number() -> None:
     notes = Notes()
     assert [notes.dash("off"), notes.dash("few"), notes.dash("off")] == ["-[1]", "-[2]", "-[1]"]
     assert notes.lines() == ["[1] off", "[2] few"]
+
+
+def test_runs_whose_bodies_were_added_to_differently_enter_no_ratio_and_the_field_is_named(tmp_path: Path) -> None:
+    summaries = two(tmp_path, request_extra={"top_k": 1, "timings_per_token": True})
+    ratios = side_by_side.ratios(summaries)
+    assert {one["ttft_s"] for one in ratios} == {None}
+    assert "top_k (--extra-body)" in ratios[0]["why"]["ttft_s"]
+    assert "timings_per_token" not in ratios[0]["why"]["ttft_s"]
+
+
+def test_the_model_printed_is_the_one_the_answers_name(tmp_path: Path) -> None:
+    model = {"asked": "big", "served": None, "file_sha256": "ab" * 32}
+    summary = summarise(loaded(tmp_path, six(), model=model))
+    assert summary["scope"]["model"].startswith("tiny, ")
+    assert "model_differs" in [reason["code"] for reason in summary["reasons"]]
+
+
+def test_counts_that_cannot_be_are_read_as_unknown_and_crash_nothing(tmp_path: Path) -> None:
+    huge = 10**400
+    first, *others = six()
+    odd = first.model_copy(
+        update={
+            "n_completion_tokens": huge,
+            "n_prompt_tokens": huge,
+            "chunks": tuple((at, segment, huge, n) for at, segment, _, n in first.chunks),
+            "usage": {"prompt_tokens": huge, "prompt_tokens_details": {"cached_tokens": huge}},
+            "server_fields": {"timings": {"predicted_n": huge, "predicted_ms": huge, "draft_n": [huge]}},
+        }
+    )
+    made = scrapes(120, sum(one.n_completion_tokens or 0 for one in six()))
+    summary = summarise(load_run(make_run(tmp_path, [odd, *others], scrapes=made)))
+    assert "no_token_counts" in [reason["code"] for reason in summary["reasons"]]
+
+
+def test_a_launch_that_was_changed_or_is_another_one_is_not_believed(tmp_path: Path) -> None:
+    path = studies.launch(tmp_path / "launches", studies.SERVED, b"log")
+    cited = {"launch_dir": str(path)}
+    assert loaded(tmp_path / "a", six(), launch_id=studies.SERVED, **cited).launch is not None
+    other = loaded(tmp_path / "b", six(), launch_id="another", **cited)
+    assert other.launch is None
+    assert "another" in (other.launch_missing or "")
+    assert "launch_unknown" in [reason.code for reason in other.reasons]
+    (path / "launch.json").write_bytes((path / "launch.json").read_bytes().replace(b"cpu-f32", b"gpu-f16"))
+    changed = loaded(tmp_path / "c", six(), launch_id=studies.SERVED, **cited)
+    assert changed.launch is None
+    assert "SHA-256" in (changed.launch_missing or "")

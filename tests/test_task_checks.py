@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -473,3 +474,16 @@ def test_judging_imports_no_client() -> None:
     root = Path(task_checks.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_long_line_that_is_no_fence_takes_no_time() -> None:
+    begun_s = time.perf_counter()
+    for mark in ("~", "`"):
+        assert fenced_blocks(mark * 60_000 + "x" * 60_000 + " `") == []
+    assert time.perf_counter() - begun_s < 1
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1e308", "1" + "0" * 400])
+def test_a_number_beyond_a_float_is_invalid_and_no_crash(number: str) -> None:
+    check = {"kind": "json_schema", "schema": {"type": "number", "multipleOf": 0.3}}
+    assert judged(check, number).state == "invalid"

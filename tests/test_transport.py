@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.locust_runs import ROOT
+from tests.locust_runs import ROOT, environment
 
 
 def play(case: str) -> dict:
@@ -77,6 +77,12 @@ def test_a_killed_user_hands_over_what_it_had_as_cancelled():
         (("--header", "no equals"), "--header"),
         (("--header", "Host=x"), "Host"),
         (("--metrics-url", "ftp://x"), "--metrics-url"),
+        (("--metrics-url", "http://"), "--metrics-url"),
+        (("--users", "0"), "--users 0"),
+        (("--tags", "x"), "--tags"),
+        (("--json",), "--json"),
+        (("--extra-body", '{"a": NaN}'), "--extra-body"),
+        (("--header", "X-Key= sk-secret-value"), "--header"),
     ],
 )
 def test_an_option_that_would_give_wrong_numbers_or_none_is_refused_before_a_folder_is_made(tmp_path, option, said):
@@ -90,3 +96,15 @@ def test_an_option_that_would_give_wrong_numbers_or_none_is_refused_before_a_fol
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_key_with_a_line_break_is_refused_and_never_shown(tmp_path):
+    argv = [
+        *(sys.executable, "-m", "locust", "-f", "locustfiles/sequential.py", "--headless", "--label", "x"),
+        *("--host", "http://127.0.0.1:9", "--scenario", "scenarios/smoke.toml", "--run-dir", str(tmp_path / "runs")),
+    ]
+    env = environment(OPENAI_API_KEY="sk-not-to-be-shown\r")
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "OPENAI_API_KEY" in done.stderr
+    assert "not-to-be-shown" not in done.stderr + done.stdout

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from analysis.facts import Finding, Floor, RunFacts, Unknown
-from analysis.identity import arm_contradicted
+from analysis.identity import arm_contradicted, model_differs
 from analysis.lateness import Late
 from analysis.verdict import REMEDIES, by_scope, judge, overall
-from tests.run_factory import manifest
+from tests.run_factory import manifest, request
 
 GOOD = RunFacts(sealed=True, planned=92, started=92, ended=92, measured_started=90, measured_completed=90)
 
@@ -236,3 +236,29 @@ def test_an_arm_is_contradicted_by_what_the_server_says_of_itself(asked, says, m
     server = {"engine": "llama.cpp", "speculative": says, "speculative_mode": mode}
     found = arm_contradicted(manifest([], arm=arm, server=server), None)
     assert (found is not None) == contradicted
+
+
+def test_a_model_that_was_not_asked_for_degrades_the_run() -> None:
+    assert seen(replace(GOOD, model_differs="other")) == {("model_differs", "DEGRADED", "run")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "listed", "named", "differs"),
+    [
+        ("tiny", None, ("tiny",), False),
+        ("tiny", None, ("/models/Tiny.gguf",), False),
+        ("org/Tiny-1.5", None, ("tiny-1.5",), False),
+        ("tiny-1.5", None, ("tiny-1.0",), True),
+        ("big", None, ("tiny",), True),
+        ("big", "big", ("tiny",), False),
+        ("tiny", "tiny", ("tiny", "small"), True),
+        (None, None, ("tiny",), False),
+        ("tiny", None, (None,), False),
+    ],
+)
+def test_the_model_the_answers_name_is_held_against_the_one_asked(
+    asked: str | None, listed: str | None, named: tuple[str | None, ...], differs: bool
+) -> None:
+    answers = [request(model_served=name) for name in named]
+    found = model_differs(manifest([], model={"asked": asked, "served": listed}), answers)
+    assert (found is not None) == differs

@@ -158,6 +158,14 @@ def test_requests_are_pooled_by_counts():
     assert found.tokens_per_target_step == Measured(100 / 46)
 
 
+def test_steps_cut_at_the_end_never_put_the_tokens_of_a_step_above_the_acceptance_length():
+    cut = {"completion_tokens": 71}  # 70 decode tokens less 54 accepted would leave 16 steps, and 30 verified
+    fields = {"metrics": {"speculative_decoding": SPEC}}
+    for found in (request(SPEC, cut), VL.pooled_acceptance([(fields, cut)], speculative=True)):
+        assert (found.tokens_per_target_step, found.n_target_steps) == (Measured(70 / 30), Measured(30))
+        assert found.tokens_per_target_step.value <= found.length.value
+
+
 def test_cached_tokens_of_null_are_unknown_and_an_old_version_says_why():
     silent = reader("vllm", "0.11.0").cold_proof({}, {"prompt_tokens_details": None})
     assert silent.proven is None

@@ -1,9 +1,10 @@
 """What a server's endpoints said, for judging: bodies and headers, or why there is none."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from infra.wire.faults import NotJson, read_json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,12 +20,12 @@ class Answer:
         return next((value for key, value in self.headers.items() if key.lower() == name), None)
 
     def json(self) -> Any:
-        """The body as JSON when the status is 200 and it is JSON; else None."""
+        """The body when the status is 200 and it is JSON, without NaN and without end of nesting; else None."""
         if self.status != 200 or self.body is None:
             return None
         try:
-            return json.loads(self.body)
-        except ValueError:
+            return read_json(self.body.removeprefix(b"\xef\xbb\xbf"))
+        except NotJson:
             return None
 
     @property

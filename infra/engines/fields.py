@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
+from infra.wire.counting import whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,9 +19,8 @@ class ColdProof:
 
 
 def count_of(fields: Any, name: str) -> int | None:
-    """A whole number of at least zero, or None: a bool, a fraction or a word is no count."""
-    value = fields.get(name) if isinstance(fields, Mapping) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A whole number from 0 to 2**53, or None: a bool, a fraction, a word or more than that is no count."""
+    return whole(fields.get(name)) if isinstance(fields, Mapping) else None
 
 
 def seconds_of(fields: Any, name: str, *, unit_s: float = 1.0) -> float | None:
@@ -45,7 +45,7 @@ def cached_by_usage(usage: Any) -> int | None:
 
 def counts_in(values: Any) -> list[int] | None:
     """A list of counts, or None where it is none."""
-    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in values):
+    if not isinstance(values, list) or any(whole(value) is None for value in values):
         return None
     return list(values)
 

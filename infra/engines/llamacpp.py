@@ -148,7 +148,7 @@ def acceptance(*windows: Window, speculative: bool | None, n_requests: int | Non
     uncertainty = max(drafted.uncertainty, accepted.uncertainty)
     if n_drafted <= 0 and n_accepted <= 0 and drafted.uncertainty == 0 and speculative is False:
         return nowhere(Absent(why=_OFF))
-    per_step = _per_target_step(windows, n_accepted, n_requests)
+    per_step = _per_target_step(windows, n_accepted, n_requests, _number(steps))
     if n_drafted <= drafted.uncertainty:
         unmeasured = Unmeasured(why=_nothing_drafted(n_drafted, n_accepted, drafted.uncertainty, speculative))
         return Acceptance(
@@ -186,13 +186,15 @@ def _nothing_drafted(n_drafted: float, n_accepted: float, uncertainty: float, sp
     return "speculation is on, and nothing was drafted"
 
 
-def _per_target_step(windows: Sequence[Window], n_accepted: float, n_requests: int | None) -> PerStep:
+def _per_target_step(
+    windows: Sequence[Window], n_accepted: float, n_requests: int | None, n_verify_steps: float
+) -> PerStep:
     if n_requests is None:
         return not_per_step(Unmeasured(why="how many requests ran in the window is not known"))
     generated = total(windows, GENERATED_TOKENS).reading
     if not isinstance(generated, Measured):
         return not_per_step(generated)
-    return steps_by_accepted(generated.value, n_requests, n_accepted)
+    return steps_by_accepted(generated.value, n_requests, n_accepted, n_verify_steps=n_verify_steps)
 
 
 def _number(delta: Delta) -> float:

@@ -31,13 +31,15 @@ def per_step(n_decode_tokens: float, n_steps: float) -> PerStep:
     return PerStep(ratio=Measured(n_decode_tokens / n_steps), decode_tokens=tokens, steps=steps)
 
 
-def steps_by_accepted(n_tokens: float, n_first: float, n_accepted: float) -> PerStep:
+def steps_by_accepted(n_tokens: float, n_first: float, n_accepted: float, *, n_verify_steps: float = 0) -> PerStep:
     """Where steps are not counted: each target step yields its accepted drafts and one token of its own.
 
-    ``n_first`` tokens (one a request) come from prefill. Exact unless the last step of a request was cut by a stop.
+    ``n_first`` tokens (one a request) come from prefill. Exact unless the last step of a request was cut by a stop:
+    then accepted drafts were no tokens, and the steps that verified are the least there were (``n_verify_steps``, where
+    they are counted), so that this ratio is never above the acceptance length.
     """
     decode_tokens = n_tokens - n_first
-    steps = decode_tokens - n_accepted
+    steps = max(decode_tokens - n_accepted, n_verify_steps)
     if decode_tokens > 0 and steps <= 0:
         why = (
             f"{n_accepted:g} accepted drafts leave no target step in {decode_tokens:g} decode tokens: "

@@ -29,7 +29,8 @@ def _speculation_llamacpp(answers: Mapping[str, Answer]) -> Speculation:
     told = [s.get("speculative") for s in slots if isinstance(s, Mapping)]
     if not told or any(not isinstance(t, bool) for t in told):
         return None, "/slots carries no field speculative", None
-    modes = {s["params"].get("speculative.types") for s in slots if isinstance(s.get("params"), Mapping)}
+    params = [s.get("params") for s in slots if isinstance(s, Mapping)]
+    modes = [p.get("speculative.types") for p in params if isinstance(p, Mapping)]
     mode = next((m for m in modes if isinstance(m, str)), None)
     if len(set(told)) > 1:
         return None, "/slots: some slots speculate and some do not", mode

@@ -50,7 +50,7 @@ def request_acceptance(fields: Mapping[str, Any], usage: Any, *, speculative: bo
     if drafted is None or accepted is None or steps is None:
         shown = ", ".join(f"{name} {told.get(name)!r}" for name in names)
         return nowhere(Unmeasured(why=f"counts that cannot be read: {shown}"))
-    per_target = _per_step(usage, accepted)
+    per_target = _per_step(usage, accepted, steps)
     if drafted == 0:
         why = "nothing was drafted for this request"
         return undrafted(
@@ -80,11 +80,13 @@ def pooled_acceptance(answers: Sequence[tuple[Mapping[str, Any], Any]], *, specu
     accepted = [part.n_accepted.value for part in parts if isinstance(part.n_accepted, Measured)]
     if any(not n for n in tokens) or len(accepted) < len(parts):
         return pooled(parts, not_per_step(Unmeasured(why="not every request tells its tokens and accepted drafts")))
-    return pooled(parts, steps_by_accepted(sum(n or 0 for n in tokens), len(tokens), sum(accepted)))
+    n_verify = sum(part.n_verify_steps.value for part in parts if isinstance(part.n_verify_steps, Measured))
+    n_tokens = sum(n or 0 for n in tokens)
+    return pooled(parts, steps_by_accepted(n_tokens, len(tokens), sum(accepted), n_verify_steps=n_verify))
 
 
-def _per_step(usage: Any, n_accepted: int) -> PerStep:
+def _per_step(usage: Any, n_accepted: int, n_verify_steps: int) -> PerStep:
     tokens = count_of(usage, "completion_tokens")
     if not tokens:
         return not_per_step(Unmeasured(why="the answer counts no completion tokens"))
-    return steps_by_accepted(tokens, 1, n_accepted)
+    return steps_by_accepted(tokens, 1, n_accepted, n_verify_steps=n_verify_steps)

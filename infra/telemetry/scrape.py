@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evidence.records import Scrape, ScrapeRole
+from evidence.redact import redact_headers, redact_text
 from infra.engines.adapter import Adapter, adapter_for, speaks
-from infra.fetch import Fetched, fetch
+from infra.fetch import Fetched, fetch, headers_for
 from infra.wire.exposition import METRICS_ACCEPT, ExpositionError
 
 EQUAL_SCRAPES = 3  # in a row, of every URL
@@ -35,8 +36,11 @@ class Idle:
 
 
 def to_record(got: Fetched, *, run_id: str, role: ScrapeRole, level: str | None = None) -> Scrape:
-    """A record of what came. Bytes that are no UTF-8 are kept escaped, and are an error."""
-    error = got.error
+    """A record of what came, without the values of secret query fields and headers.
+
+    Bytes that are no UTF-8 are kept escaped, and are an error.
+    """
+    error = None if got.error is None else redact_text(got.error)
     text = None
     if got.body is not None:
         try:
@@ -46,7 +50,7 @@ def to_record(got: Fetched, *, run_id: str, role: ScrapeRole, level: str | None 
             error = error or f"not UTF-8 at byte {bad.start}; kept with escapes"
     return Scrape(
         run_id=run_id,
-        url=got.url,
+        url=redact_text(got.url),
         role=role,
         level=level,
         send_unix_s=got.send_unix_s,
@@ -54,7 +58,7 @@ def to_record(got: Fetched, *, run_id: str, role: ScrapeRole, level: str | None 
         send_monotonic_s=got.send_monotonic_s,
         receive_monotonic_s=got.receive_monotonic_s,
         http_status=got.status,
-        headers=dict(got.headers),
+        headers=redact_headers(got.headers),
         body=text,
         complete=got.complete,
         error=error,
@@ -72,7 +76,8 @@ class Scraper:
     """Scrapes every URL, one after another, into ``sink``.
 
     ``loop`` is for a thread or a greenlet of the caller's; stop it by setting its ``stop``. Headers (an API key, say)
-    are sent and never recorded. What ``sink`` raises comes out: lost evidence must not stay unseen.
+    are sent and never recorded; with ``home``, a base URL, those that hold a secret go to its origin (scheme, host and
+    port) alone. What ``sink`` raises comes out: lost evidence must not stay unseen.
     """
 
     def __init__(
@@ -83,18 +88,20 @@ class Scraper:
         run_id: str,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 5.0,
+        home: str | None = None,
     ) -> None:
         self.urls = tuple(urls)
         self._sink = sink
         self._run_id = run_id
         self._headers = {"Accept": METRICS_ACCEPT, **(headers or {})}
         self._timeout_s = timeout_s
+        self._home = home
 
     def scrape(self, role: ScrapeRole, level: str | None = None) -> tuple[Scrape, ...]:
         """One scrape of each URL, in order, each handed to the sink as it comes."""
         records = []
         for url in self.urls:
-            got = fetch(url, timeout_s=self._timeout_s, headers=self._headers)
+            got = fetch(url, timeout_s=self._timeout_s, headers=headers_for(url, self._headers, self._home))
             record = to_record(got, run_id=self._run_id, role=role, level=level)
             self._sink(record)
             records.append(record)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.wire.counting import Chunk, Counts, CountSource, whole
-from infra.wire.faults import NotJson, read_error, read_json
+from infra.wire.faults import FINISH_ERRORS, NotJson, read_error, read_json
 
 # Fields every stream has; all others are kept under their own names as evidence the server gave.
 _ORDINARY = frozenset({"object", "created", "model", "choices", "usage", "error"})
@@ -169,13 +169,20 @@ class ChatFold:
         finish = choice.get("finish_reason")
         finish = finish.get("type") if isinstance(finish, dict) else finish
         finished = isinstance(finish, str) and finish != ""
-        if finished:
-            self._finish = finish
+        if isinstance(finish, str) and finish:
+            self._finished_with(finish)
         for key, field in choice.items():
             if key not in _ORDINARY_CHOICE and field is not None:
                 self._keep(key, field)
         ids = choice.get("token_ids")
         self._counts.line(segment, n_chars=n_chars, finish=finished, token_ids=ids, counts=counts)
+
+    def _finished_with(self, reason: str) -> None:
+        """The last reason stands, but for one that is an error: no later one takes it back."""
+        if self._finish is not None and reason != self._finish:
+            self._note(f"finish reason {_joined([reason[:100]])!r} after {_joined([self._finish[:100]])!r}")
+        if self._finish not in FINISH_ERRORS:
+            self._finish = reason
 
     def _tool_calls(self, delta: dict[str, Any], payload: bytes) -> int:
         calls = delta.get("tool_calls")

@@ -20,6 +20,9 @@ from infra.wire.stamps import Ended, Segment
 
 # At 128 KiB and more the C library maps and unmaps the buffer at each call, which costs four times the read itself.
 READ_BYTES = 64 * 1024
+# A long answer is some MB. An endless one would fill the memory: beyond this the connection ends as "reset", its fault
+# says why, and what came up to there is kept.
+LIMIT_BYTES = 64 * 1024 * 1024  # of one response, in plaintext
 ANCILLARY_BYTES = 64  # one control message with a timespec takes 32
 SOL_SOCKET = 1
 SCM_TIMESTAMPNS = 35  # Linux; the socket module has no name for it
@@ -59,6 +62,7 @@ class Connection:
         self._tls = tls
         self._out = memoryview(b"")
         self._raw: list[tuple[bytes | None, int, bytes]] = []
+        self._n_bytes = 0  # in _raw
         self._ending = EndFinder()
         self._started = False
         self.n_requests = 0
@@ -127,8 +131,7 @@ class Connection:
                 stamp = payload
         if self._tls is not None:
             return self._on_ciphertext(data, stamp, now_monotonic_ns)
-        self._raw.append((stamp, now_monotonic_ns, data))
-        return self._ending.feed(data) and self._end("complete", now_monotonic_ns)
+        return self._took(stamp, data, now_monotonic_ns)
 
     def give_up(self, ended: Ended, now_monotonic_ns: int) -> None:
         """The caller's own end: a time limit or a cancellation. Without effect once the response has ended."""
@@ -167,6 +170,7 @@ class Connection:
         if self.ended != "complete" or self._out:
             raise WireError(f"the connection cannot be used again (it ended {self.ended!r}): dial another")
         self._raw = []
+        self._n_bytes = 0
         self._ending = EndFinder()
         self._started = False
         self.ended = self.ended_at_ns = self.fault = None
@@ -187,11 +191,19 @@ class Connection:
         if answer:
             self._out = memoryview(bytes(self._out) + answer)
             self.on_writable()
-        if plain:
-            self._raw.append((stamp, now_monotonic_ns, plain))
-            if self._ending.feed(plain):
-                return self._end("complete", now_monotonic_ns)
+        if plain and self._took(stamp, plain, now_monotonic_ns):
+            return True
         return tls.closed and self._end("eof", now_monotonic_ns)
+
+    def _took(self, stamp: bytes | None, data: bytes, now_monotonic_ns: int) -> bool:
+        self._raw.append((stamp, now_monotonic_ns, data))
+        self._n_bytes += len(data)
+        if self._ending.feed(data):
+            return self._end("complete", now_monotonic_ns)
+        if self._n_bytes > LIMIT_BYTES:
+            self.fault = f"more than {LIMIT_BYTES} bytes in one response"
+            return self._end("reset", now_monotonic_ns)
+        return False
 
     def _end(self, ended: Ended, now_monotonic_ns: int) -> bool:
         self.ended, self.ended_at_ns = ended, now_monotonic_ns

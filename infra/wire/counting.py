@@ -11,6 +11,7 @@ the end, so chunk marks are made by ``marks``.
 from typing import Any, Literal, NamedTuple
 
 CountSource = Literal["token_ids", "usage", "timings"]
+MAX_COUNT = 2**53  # beyond it a reader that takes numbers for doubles loses units, and no answer is that long
 _SOURCES: tuple[CountSource, ...] = ("token_ids", "usage", "timings")  # best first, where several count alike
 
 
@@ -135,5 +136,5 @@ class Counts:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number of at least 0, else None (True is no number)."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A whole number from 0 to MAX_COUNT, else None (True is no number)."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None

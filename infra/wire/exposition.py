@@ -135,10 +135,11 @@ def _plain(text: str) -> tuple[list[Sample], dict[str, str]]:
         try:
             (family,) = read_text(line + "\n")
             (read,) = family.samples
-        except ValueError as error:
+            value = float(read.value)
+        except (ValueError, OverflowError) as error:
             reason = f"not a sample ({error})" if str(error) else "not a sample"
             raise ExpositionError(reason, line=number, value=line) from error
-        samples.append(Sample(name=read.name, labels=dict(read.labels), value=float(read.value), line=number))
+        samples.append(Sample(name=read.name, labels=dict(read.labels), value=value, line=number))
     return samples, types
 
 

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BODY_BYTES = 64 * 1024  # of what came in place of a stream
+MAX_DEPTH = 64  # of lists and objects in each other; a record's own writer stops somewhere above 100
+
+# Finish reasons that are no success.
+FINISH_ERRORS = frozenset({"error", "abort", "aborted", "cancelled", "content_filter", "repetition"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +22,7 @@ class WireFault:
 
 
 class NotJson(ValueError):
-    """Bytes that are no JSON, or JSON no record could keep (NaN, infinity, nesting without end)."""
+    """Bytes that are no JSON, or JSON no record could keep (NaN, infinity, nesting deeper than MAX_DEPTH)."""
 
 
 def read_json(payload: bytes) -> Any:
@@ -27,9 +31,12 @@ def read_json(payload: bytes) -> Any:
     Raises NotJson.
     """
     try:
-        return _DECODER.decode(payload.decode("utf-8", "replace"))
+        value = _DECODER.decode(payload.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)) from error
+    if payload.count(b"[") + payload.count(b"{") > MAX_DEPTH and _deeper(value):
+        raise NotJson(f"nested deeper than {MAX_DEPTH} levels")
+    return value
 
 
 def read_error(value: Any) -> tuple[str, str] | None:
@@ -73,6 +80,22 @@ def _kind_and_message(error: Any) -> tuple[str, str]:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _deeper(value: Any) -> bool:
+    """Whether lists and objects stand in each other more than MAX_DEPTH deep: level by level, without recursion."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for holder in level:
+            if isinstance(holder, dict):
+                inner.extend(holder.values())
+            elif isinstance(holder, list):
+                inner.extend(holder)
+        level = [one for one in inner if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _refuse(name: str) -> Any:

@@ -22,6 +22,7 @@ import h11
 MAX_HEAD_BYTES = 256 * 1024
 
 _CHUNK_SIZE = re.compile(rb"[1-9A-Fa-f][0-9A-Fa-f]{0,7}\r\n")
+_VALUE = re.compile(rb"(?:[^\x00\s](?:[^\x00\r\n\v\f]*[^\x00\s])?)?")  # of a header, as h11 takes it
 
 Framing = Literal["chunked", "length", "eof"]
 Headers = tuple[tuple[str, str], ...]
@@ -66,6 +67,14 @@ def request_bytes(
     for name, value in given:
         if name.lower() in fixed:
             raise WireError(f"header {name!r} is set by the client itself: leave it out", value=(name, value))
+        if (
+            _VALUE.fullmatch(value.encode("utf-8", "surrogatepass")) is None
+        ):  # its value may be a key: h11 would quote it
+            raise WireError(
+                f"the value of header {name!r} cannot be sent as HTTP: leave out line breaks, control characters and "
+                "white space around it",
+                value=name,
+            )
     try:
         fields = [(name.encode("ascii"), value.encode("utf-8")) for name, value in [*ours, *given]]
         connection = h11.Connection(h11.CLIENT)

@@ -12,11 +12,10 @@ that the framing ended is a problem on record, and no more.
 from typing import Literal
 
 from infra.wire.chat import ChatFacts
-from infra.wire.faults import WireFault, body_text, read_error_body
+from infra.wire.faults import FINISH_ERRORS, WireFault, body_text, read_error_body
 from infra.wire.stamps import Ended
 
 BodyKind = Literal["sse", "json", "html", "other", "empty"]
-FINISH_ERRORS = frozenset({"error", "abort", "aborted", "cancelled", "content_filter", "repetition"})
 
 _WHEN_CUT: dict[Ended, str] = {
     "complete": "truncated",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from infra.wire import outcome as judge
 from infra.wire.chat import ChatFacts, ChatFold
-from infra.wire.counting import Chunk, CountSource
+from infra.wire.counting import Chunk, CountSource, whole
 from infra.wire.faults import MAX_BODY_BYTES, NotJson, WireFault, read_json
 from infra.wire.http1 import Framing, Head, Headers, ResponseReader
 from infra.wire.outcome import BodyKind
@@ -195,8 +195,8 @@ def _verify_steps(fields: dict[str, Any]) -> int | None:
         holder = fields.get(outer)
         details = holder.get(inner) if isinstance(holder, dict) else None
         n_steps = details.get(name) if isinstance(details, dict) else None
-        if isinstance(n_steps, int) and n_steps > 0:
-            return n_steps
+        if counted := whole(n_steps):
+            return counted
     return None
 
 

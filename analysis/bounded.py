@@ -1,0 +1,44 @@
+"""Whole numbers beyond 2**53 in what a server sent: no count can be so large, and arithmetic on them fails.
+
+They are read as if they were not there; the folder keeps them as they came.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from evidence.records import Request
+
+LARGEST = 2**53
+COUNTS = ("n_completion_tokens", "n_prompt_tokens")
+
+
+def bounded(request: Request) -> Request:
+    """The request itself, or a copy in which every count that cannot be one is unknown."""
+    changes: dict[str, Any] = {name: None for name in COUNTS if _beyond(getattr(request, name))}
+    if any(_beyond(mark[2]) for mark in request.chunks):
+        changes["chunks"] = tuple(
+            (at, segment, None if _beyond(n) else n, chars) for at, segment, n, chars in request.chunks
+        )
+    for name in ("usage", "server_fields"):
+        value = getattr(request, name)
+        if _holds(value):
+            changes[name] = _without(value)
+    return request.model_copy(update=changes) if changes else request
+
+
+def _beyond(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) > LARGEST
+
+
+def _holds(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds(one) for one in value.values())
+    return any(_holds(one) for one in value) if isinstance(value, list | tuple) else _beyond(value)
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without(one) for one in value]
+    return None if _beyond(value) else value
