@@ -169,7 +169,7 @@ BAD_VALUES = [
         "longer than limits.timeout_s",
     ),
     ("[mix]", "[limits]\ntimeout = 5.0\n[mix]", "limits.timeout", "5.0", 'did you mean "timeout_s"?'),
-    ("[mix]", "[telemetry]\nscrape_interval_s = 0\n[mix]", "telemetry.scrape_interval_s", "0", "must be above 0"),
+    ("[mix]", "[telemetry]\nscrape_interval_s = 0\n[mix]", "telemetry.scrape_interval_s", "0", "must be 0.05 or above"),
     ("[mix]", "[telemetry]\nseed = 1\n[mix]", "telemetry.seed", "1", "the top of the file"),
     ("[mix]", "[mixx]\na = 1\n[mix]", "mixx", '{"a": 1}', 'did you mean "mix"?'),
     ("[mix]", "requests = 6\n[mix]", "requests", "6", "it belongs in [warmup]"),

@@ -385,3 +385,9 @@ def test_the_facts_have_what_the_record_of_a_request_takes_from_them():
     shared = {"http_status", "coalesced_events", "chunk_semantics", "usage", "token_source", "n_completion_tokens"}
     shared |= {"n_prompt_tokens", "finish_reason", "outcome", "error", "tool_calls_text", "model_served"}
     assert shared | {"server_fields"} <= names & set(Request.model_fields)
+
+
+def test_a_last_event_without_a_blank_line_belongs_to_the_segment_that_brought_it():
+    pieces, ended = SAMPLES["last event without a blank line"]
+    facts = read([b"".join(pieces), b""], ended)
+    assert facts.done_segment == facts.end_segment == 0

@@ -83,6 +83,7 @@ def read_stream(
     sse, fold = SseParser(), ChatFold()
     prefix = bytearray()
     headers_segment = end_segment = last_event_segment = None
+    last_piece_segment = len(segments) - 1
     n_coalesced = 0
     for index, (_, _, data) in enumerate(segments):
         if on_yield is not None and index % _YIELD_EVERY == _YIELD_EVERY - 1:
@@ -96,6 +97,7 @@ def read_stream(
                 end_segment = index
         if not piece:
             continue
+        last_piece_segment = index
         if len(prefix) < MAX_BODY_BYTES:
             prefix += piece[: MAX_BODY_BYTES - len(prefix)]
         for event in sse.feed(piece):
@@ -105,7 +107,7 @@ def read_stream(
     http_complete = ended == "complete" if reader is None else reader.complete
     if reader is None and http_complete and segments:
         end_segment = len(segments) - 1
-    problems = _leftover(sse, fold, len(segments) - 1, whole_body=http_complete)
+    problems = _leftover(sse, fold, last_piece_segment, whole_body=http_complete)
     if sse.n_ignored_lines:
         problems.append(f"{sse.n_ignored_lines} lines with a field that event streams do not have")
     head = _head(reader, http_status)
