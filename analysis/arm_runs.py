@@ -156,7 +156,10 @@ def comparability(found: Sides) -> Comparability:
             workload = _workload(base.run, arm.run) if any(d.key == "workload" for d in one.differences) else None
             said.append(f"pair {pair} ({names}): " + "; ".join([*differs, *([workload] if workload else [])]))
             keys += [d.key for d in one.differences] or ["refused"]
-        apart = shares_apart(*([row.request for row in cell.run.measured] for cell in (base, arm)))
+        apart = shares_apart(
+            *([row.request for row in cell.run.measured] for cell in (base, arm)),
+            silent_zero=(base.run.server.silent_zero, arm.run.server.silent_zero),
+        )
         if apart:
             said.append(f"pair {pair}: " + "; ".join(apart))
             keys.append("cached_share")

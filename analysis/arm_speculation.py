@@ -7,12 +7,13 @@ numbers).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analysis import identity
 from analysis.acceptance_model import conditional_by_position, fit_alpha
 from analysis.arm_runs import Sides, why_not
+from analysis.cycle_by_counters import decoded_by_counters
 from analysis.errors import AnalysisError
 from analysis.pairing import Pair, Request, Table
 from analysis.speculation import CycleCost, Decoded, NoCost, cycle_cost, decoded
@@ -56,11 +57,19 @@ def arm_speculation(found: Sides, table: Table) -> ArmSpeculation:
             decoded=((), ()),
             draft_limit=0,
         )
-    steps = _steps(found)
+    steps = decode_steps(found)
     told = [one for one in table.pairs if steps.get((one.arm.launch, one.arm.request)) is not None]
     coverage = f"{len(told)} of {len(table.pairs)} pairs tell their target steps"
     ours, theirs = decoded(told, steps)
-    cost = _cost(table.pairs, ours, theirs)
+    cost = cost_of(table.pairs, ours, theirs)
+    if not told and table.pairs:
+        ours, theirs, why = decoded_by_counters(found, table.pairs)
+        n_launches = len({one.arm.launch for one in table.pairs})
+        coverage = f"{coverage}; {len(theirs)} of {n_launches} launches by the counters around them"
+        if theirs:
+            cost = whole(cost_of(table.pairs, ours, theirs))
+        else:
+            cost = NoCost(why=f"no answer tells its target steps, and the counters do not stand in: {why}")
     return ArmSpeculation(
         acceptance=acceptance,
         cost=cost,
@@ -71,7 +80,13 @@ def arm_speculation(found: Sides, table: Table) -> ArmSpeculation:
     )
 
 
-def _cost(pairs: Sequence[Pair], ours: Sequence[Decoded], theirs: Sequence[Decoded]) -> CycleCost | NoCost:
+def whole(cost: CycleCost | NoCost) -> CycleCost | NoCost:
+    """A cost of whole launches, which has no domains."""
+    return replace(cost, domains=()) if isinstance(cost, CycleCost) else cost
+
+
+def cost_of(pairs: Sequence[Pair], ours: Sequence[Decoded], theirs: Sequence[Decoded]) -> CycleCost | NoCost:
+    """The cycle cost of some pairs, from what of them tells its steps; why there is none, where there is none."""
     if not pairs:
         return NoCost(why="no pair was measured in both arms")
     if not theirs:
@@ -82,7 +97,7 @@ def _cost(pairs: Sequence[Pair], ours: Sequence[Decoded], theirs: Sequence[Decod
         return NoCost(why=str(error))
 
 
-def _steps(found: Sides) -> dict[tuple[int, Request], int | None]:
+def decode_steps(found: Sides) -> dict[tuple[int, Request], int | None]:
     """Target steps of each request's decode window; None where the first segment held more than the first token."""
     steps: dict[tuple[int, Request], int | None] = {}
     for pair, one in found.arm.items():

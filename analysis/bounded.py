@@ -3,9 +3,12 @@
 They are read as if they were not there; the folder keeps them as they came.
 """
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.columns import packed
+from evidence.marks import Marks
 from evidence.records import Request
 
 LARGEST = 2**53
@@ -15,8 +18,8 @@ COUNTS = ("n_completion_tokens", "n_prompt_tokens")
 def bounded(request: Request) -> Request:
     """The request itself, or a copy in which every count that cannot be one is unknown."""
     changes: dict[str, Any] = {name: None for name in COUNTS if _beyond(getattr(request, name))}
-    if any(_beyond(mark[2]) for mark in request.chunks):
-        changes["chunks"] = tuple(
+    if _any_beyond(packed(request.chunks).tokens):
+        changes["chunks"] = Marks(
             (at, segment, None if _beyond(n) else n, chars) for at, segment, n, chars in request.chunks
         )
     for name in ("usage", "server_fields"):
@@ -24,6 +27,11 @@ def bounded(request: Request) -> Request:
         if _holds(value):
             changes[name] = _without(value)
     return request.model_copy(update=changes) if changes else request
+
+
+def _any_beyond(tokens: Sequence[int | None] | None) -> bool:
+    small = tokens is None or (isinstance(tokens, array) and tokens.itemsize < 8)
+    return not small and any(_beyond(count) for count in tokens or ())
 
 
 def _beyond(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A run's bundle holds its folder and the launch it cites; a study's holds the whole study, failed launches included.
 What was written is read again and compared with the folder before the archive gets its name; then a receipt is laid
-beside the folder (``analysis.receipts``). Beside the archive lies ``<archive>.sha256`` in the form of ``sha256sum``.
+beside the folder (``evidence.receipts``). Beside the archive lies ``<archive>.sha256`` in the form of ``sha256sum``.
 """
 
 import argparse
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from analysis import receipts
 from analysis.bundle_archive import (
     NO_MORE_THAN,
     BundledFile,
@@ -28,6 +27,7 @@ from analysis.bundle_archive import (
 )
 from analysis.bundle_contents import gather
 from analysis.errors import AnalysisError
+from evidence import receipts
 from evidence.durable import sha256_file
 from evidence.errors import EvidenceError
 from evidence.layout import folder_kind

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from analysis import receipts
 from analysis.bundle_archive import BundledFile, BundledFolder, BundleManifest, check_name
 from analysis.errors import AnalysisError
+from evidence import receipts
 from evidence.errors import EvidenceError
 from evidence.inventory import find_folders, folder_info
 from evidence.layout import FolderKind, folder_kind
@@ -28,7 +28,7 @@ class Packed(NamedTuple):
 def gather(path: Path) -> tuple[BundleManifest, list[Path], list[str]]:
     """What a bundle of this folder holds: its manifest, where each file lies, and what had to stay behind and why."""
     kind = folder_kind(path)
-    if kind == "unknown":
+    if kind == "unknown" or kind == "shard":
         raise EvidenceError(path, "is no run, launch or study", "give the path of such a folder, runs/run-... say")
     notes: list[str] = []
     packed = [_pack(path, path.resolve().name)]
@@ -109,7 +109,7 @@ def _one(at: str, source: Path, files: dict[str, str]) -> BundledFolder:
         problems = (f"cannot be read: {error.what}",)
     return BundledFolder(
         path=at,
-        kind=info.kind,
+        kind="unknown" if info.kind == "shard" else info.kind,
         id=info.id,
         sealed=info.sealed,
         n_files=len(files),

@@ -75,7 +75,7 @@ def _check(check: Check) -> dict[str, Any]:
 def recovered_lines(path: Path, seal: Seal) -> list[str]:
     """What a recovery found and closed."""
     failed = ", ".join(f"{n} {outcome}" for outcome, n in seal.failed.items()) or "none failed"
-    found = [f"{path} is closed as recovered"]
+    found = [f"{path} is closed as recovered" if seal.recovered else f"{path} has its seal"]
     counts = f"{seal.planned} planned, {seal.started} started, {seal.completed} completed, {failed}"
     found += wrapped(f"{counts}, {seal.cancelled} cancelled, {seal.unfinished} unfinished", lead="  ")
     for name, n_bytes in seal.torn.items():

@@ -68,6 +68,7 @@ KEYS = (
     "token_source",
     "transport",
 )
+MOMENTARY = frozenset({"memory_in_use_bytes", "missing"})  # of a device in the inventory: no part of what it is
 # What a recipe says it varies, and the listed keys this changes on purpose; engine settings go by their own name.
 ON_PURPOSE: Mapping[str, tuple[str, ...]] = {"target": ("checkpoint", "quantisation"), "engine": ("engine", "backend")}
 
@@ -121,7 +122,11 @@ def facts_of(manifest: Manifest, launch: Launch | None) -> dict[str, Any]:
         for name, value in identity.arguments(manifest, launch).items()
     }
     hardware = manifest.hardware
-    gpu = {name: hardware[name] for name in sorted(hardware) if name.startswith("gpu") and hardware[name] is not None}
+    gpu = {
+        name: _lasting(hardware[name])
+        for name in sorted(hardware)
+        if name.startswith("gpu") and hardware[name] is not None
+    }
     return {
         "checkpoint": _first(model, "file_sha256", "sha256", "revision"),
         "quantisation": _first(model, "quantisation"),
@@ -222,6 +227,16 @@ def _settings(arguments: Mapping[str, Any], names: Sequence[str]) -> dict[str, A
         if value is not None
     }
     return found or None
+
+
+def _lasting(value: Any) -> Any:
+    """Devices without what changes from moment to moment: the memory in use hangs on what has just been started."""
+    if not isinstance(value, list | tuple):
+        return value
+    return [
+        {name: told for name, told in one.items() if name not in MOMENTARY} if isinstance(one, Mapping) else one
+        for one in value
+    ]
 
 
 def _server_hardware(hardware: Mapping[str, Any]) -> dict[str, Any] | None:

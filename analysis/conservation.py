@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from analysis.cached_share import silent_is_zero
 from analysis.facts import Finding
 from analysis.request_checks import Check, failed, not_observable
 from evidence.records import Request
@@ -23,6 +24,7 @@ from infra.engines.window import Delta, Window, total
 # A request that ended so cannot have made the engine work.
 NEVER_SERVED = frozenset({"connect_refused", "connect_failed", "tls_failed", "http_error", "client_error"})
 MOST_COPIES = 64  # of one server that may have been added by mistake
+OFF = "speculation is off by the server's resolved configuration"
 COUNT_CHECKS = (
     "generated tokens",
     "requests counted",
@@ -74,10 +76,15 @@ def count_checks(
             most=_most_prompt(requests, n_unfinished),
         ),
         _cached(COUNT_CHECKS[3], completed, cached, lost, growth(meaning.cached, windows)),
-        _drafts(COUNT_CHECKS[4], parts, lost, adapter, windows),
+        _or_off(_drafts(COUNT_CHECKS[4], parts, lost, adapter, windows), speculative),
         _positions(COUNT_CHECKS[5], adapter, windows),
-        _within_window(COUNT_CHECKS[6], adapter, windows, speculative),
+        _or_off(_within_window(COUNT_CHECKS[6], adapter, windows, speculative), speculative),
     )
+
+
+def _or_off(check: Check, speculative: bool | None) -> Check:
+    """What cannot be seen of drafts where none are made: that is then the reason."""
+    return not_observable(check.name, OFF) if speculative is False and check.state == "not observable" else check
 
 
 def n_lost(requests: Sequence[Request], n_unfinished: int) -> int:
@@ -197,6 +204,9 @@ def _cached(name: str, completed: Sequence[Request], cached: Sequence[float | No
         return failed(name, f"{len(over)} requests report more cached than prompt tokens ({over[0]})", "run")
     n_prompt = sum(r.n_prompt_tokens or 0 for r, _ in told)
     share = f", {sum(n for _, n in told) / n_prompt:.1%} of the prompts" if n_prompt else ""
+    if len(told) < len(completed) and silent_is_zero(cached, lost, server):
+        seen = f"client {sum(n for _, n in told):g}, server the same: the {len(completed) - len(told)} answers that"
+        return Check(name=name, state="pass", seen=f"{seen} say nothing took none")
     if not told:
         theirs = known(server)
         also = "" if theirs is None else f" (the server counts {theirs:g})"

@@ -28,3 +28,7 @@ class AnalysisError(Exception):
         self.exit_code = exit_code
         place = "" if path is None else f"{path}: " if line is None else f"{path}, line {line}: "
         super().__init__(f"{place}{what}; {remedy}")
+
+
+class UsageError(Exception):
+    """What was typed cannot be done. Exit code 2."""

@@ -14,7 +14,15 @@ Scope = Literal["run", "latency", "rate", "acceptance", "outputs"]
 class Finding:
     """Something the window between two scrapes shows that no number of its scope survives."""
 
-    code: Literal["restart", "foreign_traffic", "several_servers", "counts_differ", "window_not_closed", "check_failed"]
+    code: Literal[
+        "restart",
+        "foreign_traffic",
+        "several_servers",
+        "counts_differ",
+        "window_not_closed",
+        "check_failed",
+        "records_differ_from_raw",
+    ]
     scope: Scope
     seen: str
 
@@ -26,7 +34,8 @@ class Floor:
     metric: str
     scope: Scope
     floor_s: float
-    median_s: float | None
+    median_s: float | None  # the smallest of a level
+    level: str | None = None  # whose median it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +44,25 @@ class Unknown:
 
     what: Literal["container_digest", "launch", "model_revision", "version"]
     seen: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelFacts:
+    """What limits one level of a load run. Times in seconds; None: not known, or no such thing in its kind."""
+
+    label: str
+    no_record: bool = False  # levels.jsonl has no line of it
+    stopped: bool = False
+    undrained: bool = False
+    n_left: int = 0  # planned and not started, without leave
+    steady_missing: str | None = None  # why it has no steady window
+    steady_s: float | None = None
+    steady_asked_s: float | None = None
+    e2e_median_s: float | None = None
+    achieved_ratio: float | None = None  # of the scheduled rate; open loop only
+    lag_p99_s: float | None = None
+    ttft_median_s: float | None = None
+    n_cap_hits: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +76,7 @@ class RunFacts:
     recovered: bool = False
     hash_problems: Sequence[str] = ()  # a file differs from its hash, is missing, or was added
     schema_problems: Sequence[str] = ()
+    lines_elsewhere: Sequence[str] = ()  # workers whose lines are sealed by digest and not here, with their place
     torn_bytes: Mapping[str, int] = field(default_factory=dict)  # half-written ends, by file
     planned: int
     started: int
@@ -60,6 +89,8 @@ class RunFacts:
     completed_without_count: int = 0
     first_chunk_unknown: int = 0
     outputs_missing: Sequence[str] = ()  # prompt ids whose text is not on record, or differs from its hash
+    profiled: str | None = None  # the profiler window the run asked for, in words
+    profiler_fault: tuple[str, str] | None = None  # its name and what was seen, where no trace can be read
     cold_asked: bool = False
     cold_proven: bool = False
     cold_seen: str = ""
@@ -78,4 +109,8 @@ class RunFacts:
     late_for_latency: Late | None = None  # the client's own lateness where it may have moved stamps
     late_for_rate: Late | None = None
     n_sent_again: int = 0  # measured requests sent a second time, their kept connection having broken unread
+    levels: Sequence[LevelFacts] = ()
+    gpu_shared: str | None = None  # memory on the server's GPU that is not its own
+    passes_differ: str | None = None  # prompts sent again met what their first sending had left
+    cached_shares_differ: str | None = None  # levels whose prompts came from a cache to unlike parts
     clock_steps: Sequence[float] = ()  # change of (wall - monotonic) over each measured request, seconds

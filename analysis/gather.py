@@ -5,12 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from analysis import identity
-from analysis.facts import Finding, Floor, RunFacts, Scope
+from analysis.client_floor import floors
+from analysis.columns import packed
+from analysis.facts import Finding, RunFacts
 from analysis.lateness import lateness
+from analysis.level_facts import level_facts, shares_between, shares_prefix
+from analysis.levels import LevelView
 from analysis.measures import Row, first_chunk_unknown
-from analysis.quantiles import distribution
+from analysis.pass_facts import passes_differ
+from analysis.profiled import profiled, profiler_fault
 from analysis.server import ServerSide
 from evidence.errors import Problem, ProblemCode
+from evidence.kept import elsewhere
 from evidence.reading import Run
 from evidence.records import Json, Launch, Request, Scrape
 
@@ -39,13 +45,23 @@ ELSEWHERE: frozenset[ProblemCode] = frozenset(
         "output_sha256_mismatch",
     }
 )
-FLOORS: Mapping[str, Scope] = {"ttft_s": "latency", "ttfv_s": "latency", "e2e_s": "latency", "tpot_s": "rate"}
 
 
 def gather(
-    run: Run, launch: Launch | None, rows: Sequence[Row], problems: Sequence[Problem], server: ServerSide
+    run: Run,
+    launch: Launch | None,
+    rows: Sequence[Row],
+    problems: Sequence[Problem],
+    server: ServerSide,
+    *,
+    levels: Sequence[LevelView] = (),
+    n_unsent: int = 0,
+    gpu_shared: str | None = None,
 ) -> RunFacts:
-    """The facts of one run; what the server's side shows comes from ``server``."""
+    """The facts of one run; what the server's side shows comes from ``server``.
+
+    ``n_unsent`` plan lines were left by design and are not among the run's plan.
+    """
     manifest = run.manifest
     measured = [row for row in rows if row.request.phase == "measured"]
     completed = [row for row in measured if row.request.outcome == "completed"]
@@ -60,8 +76,12 @@ def gather(
         recovered=run.seal is not None and run.seal.recovered,
         hash_problems=_said(problems, HASH_CODES),
         schema_problems=tuple(str(one) for one in problems if one.code not in HASH_CODES | COUNT_CODES | ELSEWHERE),
+        lines_elsewhere=tuple(
+            f"worker {number}: {one.totals.started} requests, in {one.where} on {one.host}"
+            for number, one in elsewhere(run.path, run.kept).items()
+        ),
         torn_bytes=run.torn,
-        planned=manifest.n_planned,
+        planned=manifest.n_planned - n_unsent,
         started=len(started),
         ended=len({(row.request.worker, row.request.sequence) for row in rows}),
         count_problems=_said(problems, COUNT_CODES),
@@ -72,6 +92,8 @@ def gather(
         completed_without_count=len(completed) - len(counted),
         first_chunk_unknown=sum(first_chunk_unknown(row) for row in counted),
         outputs_missing=tuple(row.request.prompt_id for row in completed if not _output_is_faithful(row.request)),
+        profiled=profiled(manifest.scenario),
+        profiler_fault=profiler_fault(run.path, manifest.scenario),
         cold_asked=cold_asked(manifest.scenario),
         cold_proven=server.cold_proven,
         cold_seen=server.cold_why,
@@ -85,13 +107,19 @@ def gather(
         findings=server.findings if not_closed is None else (*server.findings, not_closed),
         metrics_missing=server.metrics_missing if not_closed is None else None,
         own_server=identity.own_server(manifest),
-        floors=tuple(_floors(manifest.calibration, completed)),
+        floors=tuple(floors(manifest.calibration, completed)),
         unknown=tuple(identity.unknown_parts(manifest, launch)),
         late_for_latency=late_for_latency,
         late_for_rate=late_for_rate,
         n_sent_again=sum(
             row.request.connection is not None and row.request.connection.sent_before_s is not None for row in measured
         ),
+        levels=level_facts(levels),
+        gpu_shared=gpu_shared,
+        passes_differ=passes_differ(measured, silent_zero=server.silent_zero),
+        cached_shares_differ=None
+        if shares_prefix(manifest.scenario)
+        else shares_between(levels, silent_zero=server.silent_zero),
         clock_steps=tuple(row.request.clock_step_s for row in measured if row.request.clock_step_s is not None),
     )
 
@@ -129,17 +157,4 @@ def _output_is_faithful(request: Request) -> bool:
     if hashlib.sha256(request.output_text.encode("utf-8", "replace")).hexdigest() != request.output_sha256:
         return False
     kept = request.output_text or request.reasoning_text or request.tool_calls_text
-    return bool(kept) or not any(characters for *_, characters in request.chunks)
-
-
-def _floors(calibration: Json | None, completed: Sequence[Row]) -> Iterable[Floor]:
-    """The floors of a cited calibration: ``{"client_floor_s": {metric: seconds}}``, or one number for all metrics."""
-    cited = calibration.get("client_floor_s") if isinstance(calibration, Mapping) else None
-    if not isinstance(cited, Mapping):
-        cited = dict.fromkeys(FLOORS, cited)
-    for metric, scope in FLOORS.items():
-        floor_s = cited.get(metric)
-        if isinstance(floor_s, int | float) and not isinstance(floor_s, bool):
-            values = [getattr(row.measures, metric).value for row in completed]
-            median_s = distribution(value for value in values if value is not None).median
-            yield Floor(metric=metric, scope=scope, floor_s=float(floor_s), median_s=median_s)
+    return bool(kept) or not any(packed(request.chunks).characters)

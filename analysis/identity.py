@@ -105,10 +105,26 @@ def draft_limit(manifest: Manifest, launch: Launch | None) -> int | None:
     if not asked:
         return 0
     args = arguments(manifest, launch)
-    limits = [_argument(args, DRAFT_LIMITS.get(kind, "")) for kind in _kinds(args) or () if kind != "none"]
-    if not limits or not all(isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 for limit in limits):
+    kinds = [kind for kind in _kinds(args) or () if kind != "none"]
+    limits = [_argument(args, DRAFT_LIMITS.get(kind, "")) for kind in kinds] or [_longest_path(args)]
+    if not all(isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 for limit in limits):
         return None
     return max(int(limit) for limit in limits if limit is not None)
+
+
+def _longest_path(args: Mapping[str, Any]) -> int | None:
+    """SGLang's and vLLM's: the most drafts that one step can accept, which a tree's nodes are more than."""
+    names = ("num_draft_tokens", "num_steps", "algorithm")
+    window, steps, algorithm = (
+        _argument(args, f"speculative_{name}") or _argument(args, f"speculative-{name.replace('_', '-')}")
+        for name in names
+    )
+    if isinstance(window, int) and algorithm == "NGRAM":
+        return window - 1  # its path may fill the window; its steps are none of a draft
+    if isinstance(window, int) and isinstance(steps, int):
+        return min(window - 1, steps)
+    found = _argument(args, "speculative_config.num_speculative_tokens")
+    return found if isinstance(found, int) else None
 
 
 def request_extra(manifest: Manifest) -> dict[str, Json]:
@@ -184,6 +200,8 @@ def engine_line(manifest: Manifest, launch: Launch | None) -> str:
     """Engine and version in words; unknown parts are called unknown."""
     engine = _first(manifest.server, "engine") or _first(manifest.arm or {}, "engine") or "unknown engine"
     version = engine_version(manifest, launch)
+    if version is not None and version.partition(" ")[0] == engine:
+        return version  # the package has the engine's own name
     return f"{engine} {version or 'of unknown version'}"
 
 

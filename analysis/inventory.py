@@ -93,6 +93,8 @@ def _entry(info: FolderInfo) -> Entry:
                 arm=launch.arm.get("name") if isinstance(launch.arm, dict) else None,
                 why=f"a launch, {launch.outcome} at stage {launch.stage}",
             )
+        if info.kind == "shard":
+            return replace(entry, why="a worker's own lines: `python -m analysis recover RUN --shard` joins them")
     except EvidenceError as error:
         return replace(entry, why=str(error))
     return replace(entry, why="neither a run nor a launch can be read here")

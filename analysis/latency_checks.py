@@ -4,8 +4,10 @@ Durations only, each on its own host's clock; nothing is subtracted across hosts
 and requests by this client's wall clock.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from analysis.columns import packed
 from analysis.conservation import n_lost
 from analysis.request_checks import Check, failed, not_observable
 from analysis.windows import Read
@@ -121,8 +123,7 @@ def _inter_token(completed: Sequence[Request], lost: int, told: Latency) -> Chec
 
 def _first_count(request: Request) -> int:
     """Tokens that came with the first chunk; 1 where that is not known."""
-    counts = [mark[2] for mark in request.chunks if mark[2]]
-    return counts[0] if counts and counts[0] is not None else 1
+    return next((count for count in packed(request.chunks).tokens or () if count), 1)
 
 
 def _in_flight(requests: Sequence[Request], reads: Sequence[Read], n_unfinished: int, adapter: Adapter) -> Check:
@@ -135,12 +136,11 @@ def _in_flight(requests: Sequence[Request], reads: Sequence[Read], n_unfinished:
     rounds = _rounds(reads, adapter)
     if len(rounds) < FEWEST_SCRAPES:
         return not_observable(name, f"{len(rounds)} scrapes within the window, {FEWEST_SCRAPES} are needed")
-    spans = [
-        (r.sent_at_unix_s - SLACK_S, r.sent_at_unix_s + (r.end_after_s or 0.0) + 0.05)
-        for r in requests
-        if r.sent_at_unix_s is not None
-    ]
-    ours = [sum(start <= received and end >= sent for start, end in spans) for sent, received, _ in rounds]
+    sent_s = [r.sent_at_unix_s for r in requests if r.sent_at_unix_s is not None]
+    begins = sorted(at - SLACK_S for at in sent_s)
+    ends = sorted(r.sent_at_unix_s + (r.end_after_s or 0.0) + 0.05 for r in requests if r.sent_at_unix_s is not None)
+    # Begun by the scrape's end, less those that had ended before it was sent.
+    ours = [bisect_right(begins, received) - bisect_left(ends, sent) for sent, received, _ in rounds]
     theirs = [n for _, _, n in rounds]
     mean_server, mean_client = sum(theirs) / len(rounds), sum(ours) / len(rounds)
     seen = f"server {mean_server:.3g} on average over {len(rounds)} scrapes, client at most {mean_client:.3g}"

@@ -1,6 +1,8 @@
 """A run folder, read once, measured and judged: what every command of this room starts from. Nothing here writes."""
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,14 +10,19 @@ from analysis import identity
 from analysis.bounded import bounded
 from analysis.facts import RunFacts
 from analysis.gather import gather
+from analysis.gpu_alone import shared_gpu
+from analysis.levels import LevelView, levels_of
 from analysis.measures import Row, measure
+from analysis.raw_check import LIMIT_BYTES, raw_check
 from analysis.server import ServerSide, server_side
+from analysis.unsent import unsent_by_design
 from analysis.verdict import Reason, judge
 from evidence.errors import EvidenceError, Problem
+from evidence.gpu_records import GpuSample
 from evidence.launch_folder import open_launch
-from evidence.reading import Run, open_run
+from evidence.reading import Run
 from evidence.records import Json, Launch, Manifest, Seal
-from evidence.verify import verify
+from evidence.verify import open_verified, verify
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,14 +33,17 @@ class LoadedRun:
     manifest: Manifest
     launch: Launch | None
     launch_missing: str | None
-    plan: Mapping[str, Mapping[str, Json]]  # by plan id
+    plan: Mapping[str, Mapping[str, Json]]  # by plan id, without the lines that were left by design
     rows: tuple[Row, ...]  # every ended request, warm-up too
     unfinished: tuple[str, ...]  # plan ids that started and never ended
     seal: Seal | None
     problems: tuple[Problem, ...]
     server: ServerSide
+    levels: tuple[LevelView, ...]  # () for a kind without levels
     facts: RunFacts
     reasons: tuple[Reason, ...]
+    launch_path: Path | None = None  # of the launch folder, where ``launch`` was read
+    gpu: tuple[GpuSample, ...] = ()
 
     @property
     def measured(self) -> tuple[Row, ...]:
@@ -41,17 +51,52 @@ class LoadedRun:
         return tuple(row for row in self.rows if row.request.phase == "measured")
 
 
-def load_run(path: Path) -> LoadedRun:
-    """Read, verify, measure and judge a run folder. Raises EvidenceError where it cannot be read at all."""
-    problems = tuple(verify(path))  # first, so that its own reading is let go before ours is kept
-    run = open_run(path)
-    run = replace(run, requests=tuple(bounded(request) for request in run.requests))
-    launch, launch_missing = _cited_launch(run)
+def load_run(path: Path, *, raw_limit_bytes: int | None = LIMIT_BYTES) -> LoadedRun:
+    """Read, verify, measure and judge a run folder. Raises EvidenceError where it cannot be read at all.
+
+    ``raw_limit_bytes`` of raw segments at most are read again against the records, None for all.
+    """
+    with without_collector():
+        return _loaded(path, raw_limit_bytes)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """A large run is millions of objects that live to the end: looking for cycles among them takes half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
+    run, problems = open_verified(path)
+    against_raw = raw_check(run, limit_bytes=raw_limit_bytes).as_check()
+    begun = frozenset([*(one.plan_id for one in run.started), *(one.plan_id for one in run.requests)])
+    unsent = unsent_by_design(run.plan, begun, run.levels, run.manifest.scenario)
+    everything = {str(line["plan_id"]): line for line in run.plan}
+    plan = tuple(line for plan_id, line in everything.items() if plan_id not in unsent) if unsent else run.plan
+    run = replace(run, plan=plan, requests=tuple(bounded(request) for request in run.requests))
+    launch, launch_path, launch_missing = _cited_launch(run)
     limit = identity.draft_limit(run.manifest, launch)
     rows = tuple(Row(request=request, measures=measure(request, max_draft_tokens=limit)) for request in run.requests)
-    server = server_side(run, speculative=identity.speculative(run.manifest, launch))
-    facts = gather(run, launch, rows, problems, server)
+    speculative = identity.speculative(run.manifest, launch)
+    server = server_side(run, speculative=speculative, more_checks=(against_raw,))
     ended = {(request.worker, request.sequence) for request in run.requests}
+    unfinished = tuple(one.plan_id for one in run.started if (one.worker, one.sequence) not in ended)
+    levels = levels_of(
+        plan=everything,
+        records=run.levels,
+        rows=rows,
+        unfinished=unfinished,
+        unsent=unsent,
+        scenario=run.manifest.scenario,
+    )
+    shared = shared_gpu(launch, launch_path, run.gpu)
+    facts = gather(run, launch, rows, problems, server, levels=levels, n_unsent=len(unsent), gpu_shared=shared)
     return LoadedRun(
         path=path,
         manifest=run.manifest,
@@ -59,20 +104,23 @@ def load_run(path: Path) -> LoadedRun:
         launch_missing=launch_missing,
         plan={str(line["plan_id"]): line for line in run.plan},
         rows=rows,
-        unfinished=tuple(one.plan_id for one in run.started if (one.worker, one.sequence) not in ended),
+        unfinished=unfinished,
         seal=run.seal,
         problems=problems,
         server=server,
+        levels=levels,
         facts=facts,
         reasons=judge(facts),
+        launch_path=launch_path,
+        gpu=run.gpu,
     )
 
 
-def _cited_launch(run: Run) -> tuple[Launch | None, str | None]:
+def _cited_launch(run: Run) -> tuple[Launch | None, Path | None, str | None]:
     """The launch folder a run cites, looked for as written, from the run's folder and from its parents."""
     cited = run.manifest.launch_dir
     if cited is None:
-        return None, "the run cites no launch"
+        return None, None, "the run cites no launch"
     named = Path(cited)
     places = (
         [named] if named.is_absolute() else [run.path / named, *(root / named for root in run.path.resolve().parents)]
@@ -87,9 +135,9 @@ def _cited_launch(run: Run) -> tuple[Launch | None, str | None]:
                 failure = f"the launch folder {cited} cannot be read: {error.what}"
                 continue
             if doubt is None:
-                return launch, None
+                return launch, place, None
             failure = f"the launch folder {cited} is not believed: {doubt}"
-    return None, failure
+    return None, None, failure
 
 
 def _doubt(place: Path, launch: Launch, cited_id: str | None) -> str | None:

@@ -16,9 +16,11 @@ speculative engine with at most g draft tokens a step holds 1 to g + 1 tokens, a
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from analysis.columns import arrivals_s, packed, run_of
 from evidence.records import ChunkMark, Request
 
 # A decode window below this is not resolved: ten times the chunk-gap error this client is held to (0.05 ms).
@@ -73,8 +75,8 @@ def measure(request: Request, *, max_draft_tokens: int | None) -> Measures:
     window = _decode_window(request)
     tpot = _tpot(tokens, n_first, window)
     interval = _tpot_interval(request, n_first, window, tpot, max_draft_tokens)
-    gaps = sorted(chunk_gaps_s(request))
-    no_gap = None if gaps else "fewer than two segments carried chunks"
+    gaps = np.sort(np.diff(arrivals_s(request.chunks)))
+    no_gap = None if len(gaps) else "fewer than two segments carried chunks"
     return Measures(
         n_first_tokens=n_first,
         ttft_s=_instant(request.first_token_after_s, "no token arrived"),
@@ -87,8 +89,8 @@ def measure(request: Request, *, max_draft_tokens: int | None) -> Measures:
         tpot_common_s=_tpot_common(request, tokens),
         study_rate_tok_per_s=_study_rate(request, tokens),
         n_gaps=len(gaps),
-        gap_median_s=Derived(gaps[(len(gaps) - 1) // 2] if gaps else None, no_gap),
-        gap_max_s=Derived(gaps[-1] if gaps else None, no_gap),
+        gap_median_s=Derived(float(gaps[(len(gaps) - 1) // 2]) if len(gaps) else None, no_gap),
+        gap_max_s=Derived(float(gaps[-1]) if len(gaps) else None, no_gap),
     )
 
 
@@ -115,20 +117,17 @@ def first_tokens(request: Request) -> Derived:
 
 def chunk_gaps_s(request: Request) -> list[float]:
     """Times between received chunks; chunks that came in one segment share one instant and have no gap."""
-    arrivals: list[float] = []
-    segment: int | None = None
-    for after_s, at_segment, _, _ in request.chunks:
-        if at_segment != segment:
-            arrivals.append(after_s)
-            segment = at_segment
-    return [later - earlier for earlier, later in pairwise(arrivals)]
+    gaps: list[float] = np.diff(arrivals_s(request.chunks)).tolist()
+    return gaps
 
 
 def _first_segment(request: Request) -> list[ChunkMark]:
     """The marks of the segment that brought the first token; empty where there is none."""
-    started_at = request.first_token_after_s
-    first = next((mark for mark in request.chunks if started_at is not None and mark[0] >= started_at), None)
-    return [] if first is None else [mark for mark in request.chunks if mark[1] == first[1]]
+    started_at, marks = request.first_token_after_s, packed(request.chunks)
+    first = next((n for n, at in enumerate(marks.after_s) if started_at is not None and at >= started_at), None)
+    if first is None:
+        return []
+    return [marks[place] for place in run_of(marks, first)]
 
 
 def _instant(after_s: float | None, why: str) -> Derived:

@@ -16,7 +16,7 @@ from analysis.summary import summarise
 from evidence.contents import Contents, read_contents
 from evidence.records import Json, Request
 
-Role = Literal["baseline", "arm", "control"]
+Role = Literal["baseline", "arm", "control", "profile"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -126,8 +126,15 @@ class Whys:
         self._numbers: dict[str, int] = {}
 
     def dash(self, why: str | None) -> Markup:
-        place = self._numbers.setdefault(why or "no reason on record", len(self._numbers) + 1)
-        return tag("a", f"-[{place}]", href=f"#{self._section}-why{place}", title=why, class_="why")
+        return self._reference("-", why or "no reason on record")
+
+    def mark(self, words: str) -> Markup:
+        """A number in brackets that refers to a remark in the same list."""
+        return self._reference("", words)
+
+    def _reference(self, lead: str, words: str) -> Markup:
+        place = self._numbers.setdefault(words, len(self._numbers) + 1)
+        return tag("a", f"{lead}[{place}]", href=f"#{self._section}-why{place}", title=words, class_="why")
 
     def list(self) -> Markup:
         if not self._numbers:

@@ -33,6 +33,11 @@ def _scope(runs: Sequence[RunView], study: bool) -> list[str]:
             "Requests came one at a time. Under load a verify step works on more tokens at once: no number here carries"
             " over to a higher concurrency."
         )
+    if kinds & {"concurrency", "context", "arrivals"}:
+        found.append(
+            "Levels ran one after another in one server: what one left behind (caches, clocks, heat) the next one"
+            " found, and nothing is said between or beyond the levels that were run."
+        )
     prompts = {entry.request.prompt_id for run in runs for entry in run.measured}
     found.append(f"The {len(prompts)} prompts are a sample of what people ask; another mix gives other totals.")
     return found

@@ -141,13 +141,19 @@ def server_side(run: RunView, root: str = "summary") -> Markup:
         found = run.summary["server"].get(name)
         if not isinstance(found, Mapping):
             continue
-        if found.get("median") is None:
+        mean = run.summary["server"].get("histograms", {}).get(name, {})
+        if found.get("median") is None and mean.get("mean") is not None:
+            said = number(mean["mean"], f"mean {ms(mean['mean'])}", f"{root}.server.histograms.{name}.mean")
+            rows.append([title, said, mean["series"], f"{mean['coverage']}, {mean['weighting']}"])
+        elif found.get("median") is None:
             why = found.get("why")
             rows.append([title, "-", "", str(why.get("median") if isinstance(why, Mapping) else why)])
         else:
             said = number(found["median"], ms(found["median"]), f"{root}.server.{name}.median")
             rows.append([title, said, found["series"], f"{found['coverage']}, {found['weighting']}"])
-    return table(["server's own", "median ms", "series", "coverage"], rows, left=(0, 2, 3), caption="Server side")
+    return table(
+        ["server's own", "median, else mean, ms", "series", "coverage"], rows, left=(0, 2, 3), caption="Server side"
+    )
 
 
 def levels(run: RunView, root: str = "summary") -> Markup | None:

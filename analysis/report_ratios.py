@@ -51,6 +51,7 @@ class _Tables:
                 self._groups(compared, "by_domain", "domain"),
                 self._groups(compared, "by_level", "level"),
                 self._others(compared),
+                self._goodput(compared),
                 self.whys.list(),
             ]
         )
@@ -107,6 +108,27 @@ class _Tables:
                                   whys.get("total_token_interval"))  # fmt: skip
                 rows.append([name, *cells, span])
         return details("Other ratios people quote, each by its own name", table(_OTHERS, rows)) if rows else None
+
+    def _goodput(self, compared: Fields) -> Markup | None:
+        """The share of requests within the scenario's objectives; None where it sets none."""
+        rows: dict[str, list[Child]] = {}
+        for _, entry, path in entries(compared):
+            for name, found in (entry.get("goodput") or {}).items():
+                share = found.get("share")
+                if share is None:
+                    continue
+                at = f"{path}.goodput.{name}"
+                shown = [number(end, f"{end:.1%}", f"{at}.share.{place}") for place, end in enumerate(share)]
+                rows[name] = [
+                    name,
+                    number(found["n_sent"], str(found["n_sent"]), f"{at}.n_sent"),
+                    number(found["n_good"], str(found["n_good"]), f"{at}.n_good"),
+                    found["n_failed"],
+                    shown[0] if share[0] == share[1] else join([shown[0], " to ", shown[1]]),
+                ]
+        titles = ["arm", "sent", "met all", "failed", "share"]
+        said = "Within the objectives: a request that failed has not met them"
+        return details(said, table(titles, rows.values())) if rows else None
 
     def _numbers(self, entry: Fields, path: str, arm: str, domain: str) -> list[Child]:
         because = entry.get("because")

@@ -15,13 +15,19 @@ from analysis import (
     report_requests,
     report_verdict,
 )
+from analysis.report_capacity import capacity_section
 from analysis.report_decision import decide
 from analysis.report_gather import RunView, arms_of, domains_of
 from analysis.report_html import Child, Markup, details, join, slug, tag
 from analysis.report_page import Section, figure, limits, page, section, sections
 from analysis.report_series import MOST_POINTS, lanes
 from analysis.report_study import StudyView
+from analysis.report_sweep import sweep_data, sweep_section
+from analysis.report_traces import traces_section
+from analysis.study_check import StudyVerdict
+from analysis.study_loading import Material
 from analysis.summary_view import scope_lines
+from analysis.sweep_report import SweepRun, sweep_json, sweep_of
 
 RECORDS = "Every request and its raw record"
 TOTAL_POINTS, FEWEST_POINTS = 2_000, 60  # of a lane over all runs of a page, and of one run
@@ -40,6 +46,8 @@ def run_page(run: RunView, beside: Path) -> str:
     """The report of one run."""
     data, held_back = _data([run], "run")
     data["summary"] = run.summary
+    sweep, traced = _sweep([run], None, None), traces_section([(run.name, run.path)], beside)
+    data |= {"sweep": sweep_data(sweep), "traces": traced.data}
     n = len(run.measured)
     found = sections(
         [
@@ -56,7 +64,9 @@ def run_page(run: RunView, beside: Path) -> str:
             section("latency", "Latency", "TTFT and TPOT", _distributions("domain")),
             section("time", "Time", "Server and client in time", _time([run])),
             section("acceptance", "Acceptance", "Acceptance", report_numbers.acceptance(run), _accepted([run])),
-            section("sweep", "Levels", "By level", _levels([run])),
+            section("sweep", "Levels", "By level", sweep_section(sweep, [run]), _levels([run])),
+            section("capacity", "Capacity", "Memory and capacity", capacity_section(sweep, [run])),
+            section("traces", "GPU time", "Where the GPU's time went", traced.section),
             section(
                 "outputs", "Outputs", "Outputs", report_outputs.judged(run), report_outputs.repeats(run)
             ),
@@ -79,6 +89,8 @@ def study_page(view: StudyView, beside: Path) -> str:
         "pairs": report_pairs.pairs_data(view, arms),
         "baseline": study.baseline,
     }
+    sweep, traced = _sweep(runs, view.material, view.verdict), traces_section(_traced(view), beside)
+    data |= {"sweep": sweep_data(sweep), "traces": traced.data}
     decided = decide(view.compared, planned=study.status == "planned")
     found = sections(
         [
@@ -91,7 +103,9 @@ def study_page(view: StudyView, beside: Path) -> str:
             section("time", "Time", "Server and client in time", _time(runs) if runs else None),
             section("acceptance", "Acceptance", "Acceptance", _accepted(runs),
                     _folded(runs, "Acceptance", report_numbers.acceptance)),
-            section("sweep", "Levels", "By level", _levels(runs)),
+            section("sweep", "Levels", "By level", sweep_section(sweep, runs), _levels(runs)),
+            section("capacity", "Capacity", "Memory and capacity", capacity_section(sweep, runs)),
+            section("traces", "GPU time", "Where the GPU's time went", traced.section),
             section(
                 "outputs",
                 "Outputs",
@@ -228,11 +242,34 @@ def _accepted(runs: Sequence[RunView]) -> Markup | None:
     return figure("accepted", f"Accepted share of the drafted tokens against the decode rate, each request. {KEYS}")
 
 
+def _sweep(runs: Sequence[RunView], material: Material | None, verdict: StudyVerdict | None) -> dict[str, Any]:
+    """The object of ``sweep --json`` from runs that were read already; of runs without levels only their capacity."""
+    made = [
+        SweepRun(
+            loaded=run.loaded,
+            summary=run.summary,
+            gpu=run.loaded.gpu,
+            arm=run.arm,
+            role=run.role or "run",
+            pair=run.pair or 0,
+        )
+        for run in runs
+    ]
+    return sweep_json(sweep_of(made, material), material, verdict)
+
+
+def _traced(view: StudyView) -> list[tuple[str, Path]]:
+    """Profiled launches of a study, and timed runs that hold a trace all the same."""
+    profiles = [(f"{one.arm}, profiled, launch {one.pair}", one.run.path) for one in view.material.profiles]
+    return [*profiles, *[(run.name, run.path) for run in view.runs]]
+
+
 def _levels(runs: Sequence[RunView]) -> Markup | None:
     tables = [report_numbers.levels(run, f"runs.{run.index}") for run in runs]
     if all(found is None for found in tables):
         return None
-    return join([figure("levels", f"Medians by level. {KEYS}"), *[found for found in tables if found is not None]])
+    inside = [figure("levels", f"Medians by level. {KEYS}"), *[found for found in tables if found is not None]]
+    return details("Medians by level and domain, run by run", *inside)
 
 
 def _folded(runs: Sequence[RunView], title: str, made: Callable[[RunView, str], Markup]) -> Markup | None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
+
+from analysis.columns import packed, rising, whole
 from analysis.facts import Finding, Scope
 from analysis.measures import first_tokens
 from evidence.records import Request
@@ -140,6 +143,13 @@ def _order_problem(request: Request) -> str | None:
         return f"last token at {last:.6f} s, after the end at {end:.6f} s"
     if request.first_token_after_s is not None and last is not None and last < request.first_token_after_s:
         return f"last token at {last:.6f} s, before the first at {request.first_token_after_s:.6f} s"
+    return _marks_problem(request)
+
+
+def _marks_problem(request: Request) -> str | None:
+    marks = packed(request.chunks)
+    if marks.tokens is not None and all(map(rising, (marks.after_s, marks.segments, marks.tokens))):
+        return None
     for earlier_mark, later_mark in pairwise(request.chunks):
         if later_mark[0] < earlier_mark[0] or later_mark[1] < earlier_mark[1]:
             return f"a chunk at {later_mark[0]:.6f} s after one at {earlier_mark[0]:.6f} s"
@@ -153,22 +163,23 @@ def _chunks_count(request: Request) -> bool:
     """Whether a chunk stands for one token at least: parsed reasoning and tool calls may part one token's text."""
     parsed = request.reasoning_text or request.tool_calls_text
     known = request.n_completion_tokens is not None and request.chunk_semantics != "unknown"
-    return known and not parsed and any(mark[3] > 0 for mark in request.chunks)
+    return known and not parsed and any(packed(request.chunks).characters)
 
 
 def _chunks_problem(request: Request) -> str | None:
     """A token's text comes in one chunk: there are no more chunks with text than tokens, in all and after the first."""
-    tokens = request.n_completion_tokens or 0
-    n_text = sum(mark[3] > 0 for mark in request.chunks)
-    if n_text > tokens:
-        return f"{n_text} chunks with text and {tokens} tokens counted"
+    n_tokens, marks = request.n_completion_tokens or 0, packed(request.chunks)
+    n_text = len(marks) - marks.characters.count(0)
+    if n_text > n_tokens:
+        return f"{n_text} chunks with text and {n_tokens} tokens counted"
     n_first = first_tokens(request).value
-    first_at = next((m[1] for m in request.chunks if m[0] >= (request.first_token_after_s or 0.0)), None)
+    begun = request.first_token_after_s or 0.0
+    first_at = next((marks.segments[n] for n, at in enumerate(marks.after_s) if at >= begun), None)
     if n_first is None or first_at is None:
         return None
-    n_after = sum(mark[3] > 0 and mark[1] > first_at for mark in request.chunks)
-    if n_after > tokens - n_first:
-        return f"{n_after} chunks with text after the first segment's {n_first:g} tokens, of {tokens} counted"
+    n_after = int(np.count_nonzero(whole(marks.characters)[whole(marks.segments) > first_at]))
+    if n_after > n_tokens - n_first:
+        return f"{n_after} chunks with text after the first segment's {n_first:g} tokens, of {n_tokens} counted"
     return None
 
 
@@ -184,7 +195,7 @@ def _buffered(completed: Sequence[Request]) -> Check:
             n_steps = min(n_steps, len(request.chunks))
         if n_steps >= FEWEST_STEPS:
             steps += n_steps
-            arrivals += len({mark[1] for mark in request.chunks})
+            arrivals += len(set(packed(request.chunks).segments))
     if not steps:
         return not_observable(name, f"no answer of {FEWEST_STEPS} steps or more")
     seen = f"{arrivals} distinct arrivals for {steps} steps"

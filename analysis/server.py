@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from analysis.cached_share import silent_is_zero
 from analysis.conservation import count_checks, n_lost
 from analysis.facts import Finding
 from analysis.latency_checks import latency_checks
@@ -18,11 +19,13 @@ from evidence.records import Request, Scrape
 from infra.engines.acceptance import Acceptance, nowhere
 from infra.engines.adapter import Adapter, adapter_for
 from infra.engines.fields import ColdProof, cached_by_usage, cold_by
-from infra.engines.readings import Absent, Measured, Unmeasured
+from infra.engines.meaning import growth
+from infra.engines.readings import Absent, Measured, Unmeasured, value_or_none
 from infra.engines.window import Window
 
 ALL = "all"
-DONE = ("reset", "per request", "not asked")  # states of a reset's reply that leave the cache cold, or were not to
+# States of a reset's reply that leave the cache cold, or were not to.
+DONE = ("reset", "per request", "restarted", "not asked")
 ColdPer = Literal["cell", "request"]
 
 
@@ -44,9 +47,10 @@ class ServerSide:
     checks: tuple[Check, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()  # servers added, left out or taken once; mixtures
+    silent_zero: bool = False  # answers that say nothing of cached tokens took none: the server counts no more
 
 
-def server_side(run: Run, *, speculative: bool | None) -> ServerSide:
+def server_side(run: Run, *, speculative: bool | None, more_checks: Sequence[Check] = ()) -> ServerSide:
     """From a run as read. ``speculative``: whether the engine was resolved to speculate (None: nobody says)."""
     measured_ids = {str(line["plan_id"]) for line in run.plan if line.get("phase") == "measured"}
     ended = {(request.worker, request.sequence) for request in run.requests}
@@ -61,7 +65,7 @@ def server_side(run: Run, *, speculative: bool | None) -> ServerSide:
         cold_per="cell" if _part(cache, "per") == "cell" else "request",
         resets=resets_of(run.server.get("resets.json")),
         telemetry_unix_s=[sample.at_unix_s for sample in run.gpu if sample.gpus],
-        more_checks=agree(run.windows, run.scrapes),
+        more_checks=(*more_checks, *agree(run.windows, run.scrapes)),
         n_unfinished=sum(
             one.plan_id in measured_ids and (one.worker, one.sequence) not in ended for one in run.started
         ),
@@ -116,7 +120,8 @@ def judge_server(
         *more_checks,
     )
     acceptance = _acceptance(completed, windows, reader, opened.why, speculative, None if lost else len(completed))
-    cold_proven, cold_why = _cold(completed, reader, cold_per)
+    silent_zero = _silent_zero(completed, reader, windows, lost)
+    cold_proven, cold_why = _cold(completed, reader, cold_per, silent_zero)
     undone = next((f"{state}: {why}" for state, why in resets or () if state not in DONE), None)
     if undone is not None:
         cold_proven, cold_why = False, f"the reset was not done ({undone})"
@@ -140,6 +145,7 @@ def judge_server(
             *(check.finding for check in checks if check.finding is not None),
         ),
         notes=opened.notes,
+        silent_zero=silent_zero,
     )
 
 
@@ -180,7 +186,14 @@ def _inactive(acceptance: Acceptance, windows: Sequence[Window], speculative: bo
     return [Finding(code="check_failed", scope="run", seen=f"speculation: {why}")]
 
 
-def _cold(completed: Sequence[Request], adapter: Adapter | None, per: ColdPer) -> tuple[bool, str]:
+def _silent_zero(completed: Sequence[Request], adapter: Adapter | None, windows: Sequence[Window], lost: int) -> bool:
+    if adapter is None or not windows or any(window.why is not None for window in windows):
+        return False
+    told = [value_or_none(cold_proof(request, adapter).n_cached) for request in completed]
+    return silent_is_zero(told, lost, growth(adapter.meaning.cached, windows))
+
+
+def _cold(completed: Sequence[Request], adapter: Adapter | None, per: ColdPer, silent_zero: bool) -> tuple[bool, str]:
     """No prompt token from a cache: in every completed measured request, or in the first one after a cell's reset.
 
     Later requests of a cell share what earlier ones left, the chat template to begin with.
@@ -190,14 +203,15 @@ def _cold(completed: Sequence[Request], adapter: Adapter | None, per: ColdPer) -
     judged = completed if per == "request" else [min(completed, key=lambda r: r.sent_at_unix_s or 0.0)]
     proofs = [(r.plan_id, cold_proof(r, adapter)) for r in judged]
     warm = [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is False]
-    silent = [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is None]
-    of = f"{len(judged)} requests" if per == "request" else "the cell's first request"
-    for found, says in ((warm, "took prompt tokens from a cache"), (silent, "say nothing about their cache")):
+    silent = [] if silent_zero else [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is None]
+    by = ", by the server's counter where an answer is silent" if silent_zero else ""
+    for found, says in ((warm, "took prompt tokens from a cache"), (silent, "said nothing about a cache")):
         if found:
-            return False, f"{len(found)} of {of} {says} ({found[0]})"
+            of = f"{len(found)} of {len(judged)} requests" if per == "request" else "the cell's first request"
+            return False, f"{of} {says} ({found[0]})"
     if per == "request":
-        return True, f"{len(proofs)} of {len(completed)} requests report no cached prompt token"
-    return True, "the cell's first request reports no cached prompt token"
+        return True, f"{len(proofs)} of {len(completed)} requests took no cached prompt token{by}"
+    return True, f"the cell's first request took no cached prompt token{by}"
 
 
 def cold_proof(request: Request, adapter: Adapter | None) -> ColdProof:
@@ -216,22 +230,28 @@ def _coverage(requests: Sequence[Request], telemetry_unix_s: Sequence[float] | N
     ended = [r.sent_at_unix_s + (r.end_after_s or 0.0) for r in requests if r.sent_at_unix_s is not None]
     if not sent:
         return not_observable(name, "no request was sent")
-    inside = sum(min(sent) <= at <= max(ended) for at in telemetry_unix_s)
+    begin, end = min(sent), max(ended)
+    inside = sum(begin <= at <= end for at in telemetry_unix_s)
     seen = f"{inside} of {len(telemetry_unix_s)} samples lie inside the run's window"
     return Check(name=name, state="pass" if inside else "fail", seen=seen)
 
 
-def group_acceptance(side: ServerSide, domain: str, level: str | None) -> dict[str, Any]:
-    """Acceptance of a domain (or "all") at a level, for ``summary --json``; a domain's is by the answers themselves."""
-    levels = {request.level for request in side.completed}
-    if domain == ALL and levels <= {level}:
+def group_acceptance(
+    side: ServerSide, domain: str, level: str | None, group: Sequence[Request] | None = None
+) -> dict[str, Any]:
+    """Acceptance of a domain (or "all") at a level, for ``summary --json``; a domain's is by the answers themselves.
+
+    ``group`` are its completed requests, where the caller has them at hand.
+    """
+    if domain == ALL and all(request.level == level for request in side.completed):
         return side.acceptance.as_json()
     broken = next((window.why for window in side.windows if window.why is not None), None)
     if broken is not None:
         return nowhere(Unmeasured(why=f"the window is not usable: {broken}")).as_json()
     if side.adapter is None:
         return side.acceptance.as_json()
-    group = [r for r in side.completed if domain in (ALL, r.domain) and r.level == level]
+    if group is None:
+        group = [r for r in side.completed if domain in (ALL, r.domain) and r.level == level]
     own = side.opened.at(level) if domain == ALL and level is not None else ()
     if own:
         n_requests = None if side.n_lost else len(group)

@@ -132,7 +132,7 @@ def _cells(material: Material) -> Iterator[StudyReason]:
     study, root = material.folder.study, material.folder.path
     cited: Counter[str | None] = Counter(cell.run_dir for cell in study.cells)
     started: Counter[str | None] = Counter(cell.launch_dir for cell in study.cells if cell.state == "done")
-    for one in material.cells:
+    for one in (*material.cells, *material.profiles):
         assert one.cell is not None
         for seen in _mismatches(one, cited, started):
             yield _reason("cell_mismatch", "INVALID", f"cell {one.index}: {seen}", one.cell, bars=True)
@@ -201,6 +201,18 @@ def _runs(material: Material) -> Iterator[StudyReason]:
                 cell=one.index,
                 run_id=one.run.manifest.run_id,
             )
+    for one in material.profiles:  # never timed: only what is wrong with the run as a whole limits what it shows
+        for reason in one.run.reasons:
+            if reason.scope == "run":
+                yield StudyReason(
+                    code=reason.code,
+                    severity="DEGRADED",
+                    scope="study",
+                    seen=f"the profiled launch of {one.arm}: {reason.seen}",
+                    remedy=reason.remedy,
+                    cell=one.index,
+                    run_id=one.run.manifest.run_id,
+                )
 
 
 def _notes(material: Material) -> Iterator[str]:

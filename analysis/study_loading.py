@@ -60,6 +60,7 @@ class Material:
     cells: tuple[CellRun, ...]
     not_measured: tuple[NotMeasured, ...]
     folder: StudyFolder | None
+    profiles: tuple[CellRun, ...] = ()  # profiled launches: never timed, and in no comparison
 
     def of(self, arm: str, role: CellRole) -> dict[int, CellRun]:
         """The measured cells of one arm in one role, by pair."""
@@ -86,9 +87,10 @@ def load_study(path: Path) -> Material:
         name=study.name,
         baseline=study.baseline,
         arms=tuple(arm for arm in study.arms if arm != study.baseline),
-        cells=tuple(cells),
+        cells=tuple(one for one in cells if one.role != "profile"),
         not_measured=tuple(lacking),
         folder=folder,
+        profiles=tuple(one for one in cells if one.role == "profile"),
     )
 
 

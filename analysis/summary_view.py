@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.levels_view import level_lines
 from analysis.quantiles import FLOORS
 from analysis.tables import Notes, ms, number, table, wrapped
 
@@ -21,6 +22,7 @@ def one_run(summary: Fields) -> list[str]:
     lines = [title(summary, str(summary["scope"]["arm"] or "no label")), *scope_lines(summary["scope"]), ""]
     lines += _medians(summary["groups"], notes) + wrapped(FORMULAS) + [""]
     lines += [*_tails(summary["groups"]), ""]
+    lines += level_lines(summary["levels"], notes)
     lines += ["Acceptance (server's own counts)", *_acceptance(summary["groups"], notes), ""]
     lines += ["Server side", *_server(summary["server"], notes), ""]
     lines += _floor(summary, notes)
@@ -118,6 +120,8 @@ def _medians(groups: Sequence[Fields], notes: Notes) -> list[str]:
 def _tails(groups: Sequence[Fields]) -> list[str]:
     rows = []
     for group in groups:
+        if group["level"] is not None and group["domain"] != "all":
+            continue  # four lines for each domain of each level would be hundreds
         for metric, shown in (("ttft_s", ms), ("tpot_s", ms), ("e2e_s", ms), ("decode_tok_per_s", number)):
             stats = group[metric]
             if stats["p90"] is not None:
@@ -160,7 +164,10 @@ def _server(server: Fields, notes: Notes) -> list[str]:
     lines = []
     for name, title in (("ttft_s", "TTFT_ms"), ("prompt_s", "prompt_ms"), ("tpot_s", "TPOT_ms")):
         found = server[name]
-        if found["median"] is None:
+        if found["median"] is None and (mean := server.get("histograms", {}).get(name, {})).get("mean") is not None:
+            said = f"mean {ms(mean['mean'])} from {mean['series']}, {mean['coverage']}, {mean['weighting']}"
+            lines += wrapped(said, lead=f"  {title}  ")
+        elif found["median"] is None:
             lines.append(f"  {title}  {notes.dash(found['why']['median'])}")
         else:
             said = f"median {ms(found['median'])} from {found['series']}, {found['coverage']}, {found['weighting']}"
@@ -172,9 +179,16 @@ def _floor(summary: Fields, notes: Notes) -> list[str]:
     floors = summary["client_floor_s"]
     if floors is None:
         return [f"Client floor: {notes.dash(summary['why'].get('client_floor_s'))}"]
-    return [
-        "Client floor (ms): " + ", ".join(f"{name.removesuffix('_s')} {ms(value)}" for name, value in floors.items())
-    ]
+    said = "Client floor (ms): " + ", ".join(f"{name.removesuffix('_s')} {ms(value)}" for name, value in floors.items())
+    cited = summary.get("calibration") or {}
+    if cited.get("n_streams") is not None:
+        said += f"; calibrated at {cited['n_streams']} streams of {cited['chunks_per_s']:g} chunks/s"
+    lines = wrapped(said)
+    for beyond in cited.get("beyond") or ():
+        lines += wrapped(f"Beyond the calibration: {beyond}: the floor is a lower bound.")
+    for differs in cited.get("differs") or ():
+        lines += wrapped(f"The calibration differs: {differs}.")
+    return lines
 
 
 def median(stats: Fields, shown: Any, notes: Notes) -> str:

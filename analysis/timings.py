@@ -14,6 +14,7 @@ from evidence.records import Json, Request
 from infra.engines.fields import count_of, part_of, seconds_of
 from infra.engines.histogram import Latency, latency
 from infra.engines.readings import Measured
+from infra.engines.window import Window
 
 NO_TTFT = "the server states how long it worked on the prompt (prompt_s), and no time to first token"
 _MS = 0.001
@@ -25,16 +26,23 @@ def server_timings(side: ServerSide, requests: Sequence[Request]) -> dict[str, A
     return {**request_timings(requests), "histograms": histogram_timings(side)}
 
 
-def histogram_timings(side: ServerSide) -> dict[str, Any]:
-    """``ttft_s``, ``tpot_s`` and ``inter_token_s`` from the window's histograms: mean, intervals, or null and why."""
+def histogram_timings(
+    side: ServerSide, *, windows: Sequence[Window] | None = None, n_completed: int | None = None
+) -> dict[str, Any]:
+    """``ttft_s``, ``tpot_s`` and ``inter_token_s`` from the window's histograms: mean, intervals, or null and why.
+
+    ``windows`` and the completed requests in them are the whole run's unless a part of it is given.
+    """
+    of = side.windows if windows is None else windows
+    done = len(side.completed) if n_completed is None else n_completed
     names = ("ttft_s", "tpot_s", "inter_token_s")
-    if side.adapter is None or side.no_window is not None or not side.windows:
+    if side.adapter is None or side.no_window is not None or not of:
         why = side.no_window or "no window"
         return {name: {"series": None, "mean": None, "why": why} for name in names}
     found = (
-        latency(side.adapter.meaning.ttft, side.windows),
-        side.adapter.tpot(side.windows),
-        side.adapter.inter_token(side.windows),
+        latency(side.adapter.meaning.ttft, of),
+        side.adapter.tpot(of),
+        side.adapter.inter_token(of),
     )
     refused = {
         check.name: check.seen for check in side.checks if check.state == "fail" and check.name in LATENCY_CHECKS
@@ -42,10 +50,10 @@ def histogram_timings(side: ServerSide) -> dict[str, Any]:
     first, between = (refused.get(name) for name in LATENCY_CHECKS[:2])
     by_token = found[1].series is not None and found[1].series == found[2].series
     whys = (first, between if by_token else None, between)
-    return {name: _histogram(one, why, side) for name, one, why in zip(names, found, whys, strict=True)}
+    return {name: _histogram(one, why, done) for name, one, why in zip(names, found, whys, strict=True)}
 
 
-def _histogram(one: Latency, refused: str | None, side: ServerSide) -> dict[str, Any]:
+def _histogram(one: Latency, refused: str | None, n_completed: int) -> dict[str, Any]:
     said = one.as_json()
     if refused is not None:
         return {**said, "mean": None, "quantile_intervals": None, "why": f"refused: {refused}"}
@@ -55,7 +63,7 @@ def _histogram(one: Latency, refused: str | None, side: ServerSide) -> dict[str,
     return {
         **said,
         "weighting": f"each {of} counts once",
-        "coverage": f"{said['n']} observations in the window of {len(side.completed)} completed requests",
+        "coverage": f"{said['n']} observations in the window of {n_completed} completed requests",
     }
 
 

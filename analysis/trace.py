@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import trace_view
+from analysis.errors import AnalysisError
+from analysis.profiled import traces_of
 from analysis.trace_lanes import TraceFile, read_file
 from analysis.trace_requests import alignment, read_requests
 from analysis.trace_shares import lane_report
@@ -42,14 +44,25 @@ _NOT_TIMED = "The run's scenario does not say that this launch was profiled: do 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of ``trace``."""
     parser.add_argument(
-        "file", type=Path, nargs="+", metavar="FILE", help="a trace of torch.profiler, .json or .json.gz"
+        "file",
+        type=Path,
+        nargs="*",
+        metavar="FILE",
+        help="a trace of torch.profiler, .json or .json.gz (default: those of the run)",
     )
     parser.add_argument("--run", type=Path, metavar="RUN", help="lay the windows beside this run's requests")
 
 
 def command(options: argparse.Namespace) -> tuple[int, dict[str, Any], list[str]]:
-    """Exit code, the JSON object, the lines. Raises EvidenceError where ``--run`` is no run that can be read."""
-    report = trace(options.file, run=options.run)
+    """Exit code, the JSON object, the lines. Raises EvidenceError where ``--run`` is no run that can be read.
+
+    Raises AnalysisError where neither a file nor a run with traces is named.
+    """
+    files = options.file or (() if options.run is None else traces_of(options.run))
+    if not files:
+        there = "no trace is named" if options.run is None else f"{options.run} holds no traces"
+        raise AnalysisError(there, "name a FILE, or a run that was profiled with --run", path=options.run)
+    report = trace(files, run=options.run)
     codes = {failure["code"] for failure in report["failures"]}
     code = USAGE if codes - set(_OF_THE_WINDOW) else NO if codes else GOOD
     return code, report, trace_view.lines(report)

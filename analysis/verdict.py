@@ -21,10 +21,12 @@ from typing import Literal
 
 from analysis.facts import RunFacts, Scope
 from analysis.lateness import Late
+from analysis.level_limits import LEVEL_REMEDIES, level_limits
 
 Severity = Literal["DEGRADED", "INVALID"]
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 SCOPES: tuple[Scope, ...] = ("run", "latency", "rate", "acceptance", "outputs")
+TIMES: tuple[Scope, ...] = ("latency", "rate")
 
 TOLERATED_FAILURES = 2  # up to this many failures degrade, whatever their share
 TOLERATED_SHARE = 0.01
@@ -40,6 +42,7 @@ REMEDIES: dict[str, str] = {
     "torn": "half-written ends are kept and not read: repeat the run",
     "plan_incomplete": "let the run finish its plan: a part of it is another mix",
     "unfinished": "the recorder ended while requests were under way: repeat the run",
+    "lines_elsewhere": "bring them with `python -m analysis recover RUN --shard DIR`: each is held against its digest",
     "counts_do_not_balance": "every planned request must start and end exactly once: repeat the run",
     "nothing_measured": "read the outcomes and their messages in requests.jsonl, put the server right, repeat the run",
     "requests_failed": "what failed may be the slow part: find the cause in the errors on record and repeat the run",
@@ -48,6 +51,13 @@ REMEDIES: dict[str, str] = {
     "first_chunk_tokens_unknown": "rates are intervals; have the server count in each chunk (`python -m infra probe`)",
     "outputs_not_saved": "outputs cannot be compared or judged: repeat the run",
     "cold_not_proven": "use an engine that reports cached tokens and can be reset, or ask for cache policy `as-is`",
+    "profiled": "a profiled launch is never timed: read its traces with `python -m analysis trace --run RUN`, and time"
+    " another run with --no-profile",
+    "profiler_never_opened": "give the requests more tokens, or lower telemetry.profile.after_requests",
+    "profiler_refused": "read the server's reply in profile.json, and start it with its profiler on",
+    "profiler_window_empty": "open the window while a request runs: more tokens a request, fewer steps a window",
+    "trace_elsewhere": "run the client on the server's host, or fetch the traces and name them to `analysis trace`",
+    "trace_incomplete": "ask for fewer steps, so that every rank has written its trace when the run ends",
     "does_not_speculate": "the engine serves without the speculation its arm names: read its log and launch it anew",
     "arm_contradicted": "the run names another arm than the one that was launched: name the right one",
     "launch_unknown": "launch the server by `python -m infra launch ARM`, or give it a --label in place of an --arm",
@@ -61,14 +71,19 @@ REMEDIES: dict[str, str] = {
     "several_servers": "several servers answered behind one address: measure one, or name each with --metrics-url",
     "counts_differ": "client and server do not agree on what was served: look for other traffic or a wrong endpoint",
     "window_not_closed": "see in its log whether the engine died; a restart or foreign traffic cannot be ruled out",
+    "records_differ_from_raw": "records were changed after they were written: restore the folder, or repeat the run",
     "check_failed": "two records of the same thing disagree: read both before using either",
     "client_floor": "measure from an idle machine, with fewer streams a process or more processes",
     "client_late": "give the client a core of its own, and keep other work off it; then repeat the run",
+    "gpu_shared": "stop what else holds this GPU and launch the server anew: its memory and its time were shared",
+    "passes_differ": "have the cache reset for each request (policy `cold`, per `request`), or send each prompt once:"
+    " these medians mix two states of the server",
     "sent_again": "the server closes kept connections at any moment: raise its keep-alive limit",
     "clock_stepped": "kernel stamps are wall-clock, so such requests carry user stamps: keep the clock from stepping",
     "container_digest_unknown": "name the image's digest in the arm, or launch the server from an arm",
     "model_revision_unknown": "name the model's revision or file hash in the arm: nobody can repeat an unnamed model",
     "model_differs": "read /v1/models (`python -m infra probe`) and name the model that is served with --model",
+    **LEVEL_REMEDIES,
     "version_unknown": "have the server, or its arm, say which version it is",
 }
 
@@ -85,8 +100,12 @@ class Reason:
 
 
 def judge(facts: RunFacts) -> tuple[Reason, ...]:
-    """Every reason that limits the run, the heaviest first; an empty tuple means VALID."""
-    reasons = [reason for row in ROWS for reason in row(facts)]
+    """Every reason that limits the run, the heaviest first; an empty tuple means VALID.
+
+    Where lines are sealed and elsewhere, nothing is said of what they would show.
+    """
+    rows = (_folder, _elsewhere, _identity) if facts.lines_elsewhere else ROWS
+    reasons = [reason for row in rows for reason in row(facts)]
     return tuple(sorted(reasons, key=lambda reason: (reason.severity != "INVALID", SCOPES.index(reason.scope))))
 
 
@@ -131,6 +150,12 @@ def _folder(facts: RunFacts) -> Iterator[Reason]:
     if facts.torn_bytes:
         torn = _listed([f"{name} ({n_bytes} bytes)" for name, n_bytes in facts.torn_bytes.items()])
         yield _degraded("torn", "run", f"half-written ends: {torn}")
+
+
+def _elsewhere(facts: RunFacts) -> Iterator[Reason]:
+    yield _invalid(
+        "lines_elsewhere", "run", f"digests are sealed here, the lines are not: {_listed(facts.lines_elsewhere)}"
+    )
 
 
 def _balance(facts: RunFacts) -> Iterator[Reason]:
@@ -183,6 +208,16 @@ def _cold(facts: RunFacts) -> Iterator[Reason]:
             yield _invalid("cold_not_proven", scope, f"asked `cold`, not proven: {facts.cold_seen or 'no proof kept'}")
 
 
+def _profiled(facts: RunFacts) -> Iterator[Reason]:
+    if facts.profiled is not None:
+        scopes: tuple[Scope, ...] = ("latency", "rate")
+        for scope in scopes:
+            yield _invalid("profiled", scope, facts.profiled)
+    if facts.profiler_fault is not None:
+        code, seen = facts.profiler_fault
+        yield _degraded(code, "run", seen)
+
+
 def _acceptance(facts: RunFacts) -> Iterator[Reason]:
     if facts.speculation_refuted:
         yield _invalid("does_not_speculate", "run", facts.speculation_refuted)
@@ -208,7 +243,8 @@ def _client(facts: RunFacts) -> Iterator[Reason]:
         if floor.median_s is None or floor.floor_s <= FLOOR_DEGRADES * floor.median_s:
             continue
         heavy = floor.floor_s > FLOOR_INVALIDATES * floor.median_s
-        seen = f"client floor of {floor.metric}: {floor.floor_s:.6f} s beside a median of {floor.median_s:.6f} s"
+        at = "" if floor.level is None else f" at {floor.level}"
+        seen = f"client floor of {floor.metric}: {floor.floor_s:.6f} s beside a median of {floor.median_s:.6f} s{at}"
         yield (_invalid if heavy else _degraded)("client_floor", floor.scope, seen)
     if facts.late_for_latency is not None:
         yield from _late("latency", facts.late_for_latency)
@@ -236,6 +272,19 @@ def _late(scope: Scope, late: Late) -> Iterator[Reason]:
     yield (_invalid if heavy else _degraded)("client_late", scope, seen)
 
 
+def _levels(facts: RunFacts) -> Iterator[Reason]:
+    for limit in level_limits(facts.levels):
+        yield _degraded(limit.code, limit.scope, limit.seen)
+    if facts.gpu_shared:
+        for scope in TIMES:
+            yield _degraded("gpu_shared", scope, facts.gpu_shared)
+    if facts.passes_differ:
+        for scope in (*TIMES, "acceptance"):
+            yield _degraded("passes_differ", scope, facts.passes_differ)
+    if facts.cached_shares_differ:
+        yield _degraded("cached_shares_differ", "latency", facts.cached_shares_differ)
+
+
 def _identity(facts: RunFacts) -> Iterator[Reason]:
     for unknown in facts.unknown:
         yield _degraded(f"{unknown.what}_unknown", "run", unknown.seen)
@@ -250,8 +299,10 @@ ROWS: tuple[Callable[[RunFacts], Iterator[Reason]], ...] = (
     _tokens,
     _outputs,
     _cold,
+    _profiled,
     _acceptance,
     _window,
     _client,
+    _levels,
     _identity,
 )

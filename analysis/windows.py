@@ -117,17 +117,25 @@ def broken_findings(windows: Sequence[Window]) -> tuple[Finding, ...]:
 
 
 def at_rest(reads: Sequence[Read], adapter: Adapter | None) -> Check:
-    """The last three idle-check scrapes and the one that opens each window show the same counters, at each URL."""
+    """The last three idle-check scrapes and the one that opens each window show the same counters, at each URL.
+
+    A level after another one was at rest from the scrape that closed the one before it until its own first.
+    """
     name = "at rest before the window"
     if adapter is None:
         return not_observable(name, str(reads[0][1]) if reads else "nothing was scraped")
-    n_judged = 0
+    judged: set[str] = set()
+    n_windows = 0
     for url in dict.fromkeys(scrape.url for scrape, _ in reads):
         own = [read for read in reads if read[0].url == url]
         openings = {scrape.level: i for i, (scrape, _) in enumerate(own) if scrape.role == "before"}
         for opening in openings.values() or [0]:
-            idle = [read for read in own[:opening] if read[0].role == "idle-check"][-EQUAL_SCRAPES:]
-            if not openings or len(idle) < EQUAL_SCRAPES:
+            closed = max((i for i in range(opening) if own[i][0].role == "after"), default=None)
+            before = own[:opening] if closed is None else own[closed:opening]
+            idle = [read for read in before if read[0].role in ("idle-check", "after")][-EQUAL_SCRAPES:]
+            if closed is not None and own[closed] not in idle:
+                idle = [own[closed], *idle]
+            if not openings or (closed is None and len(idle) < EQUAL_SCRAPES):
                 return not_observable(name, f"{url}: {len(idle)} idle-check scrapes before the window's first")
             shots = [read for _, read in (*idle, own[opening])]
             bad = next((shot for shot in shots if isinstance(shot, str)), None)
@@ -138,10 +146,14 @@ def at_rest(reads: Sequence[Read], adapter: Adapter | None) -> Check:
                 seen = f"{url}: the counters moved without a request of this client's"
                 traffic = Finding(code="foreign_traffic", scope="run", seen=f"before the window {seen}")
                 return Check(name=name, state="fail", seen=seen, finding=traffic)
-            n_judged += bool(known)
-    if not n_judged:
+            if known:
+                judged.add(url)
+                n_windows += 1
+    if not judged:
         return not_observable(name, "nothing was scraped")
-    return Check(name=name, state="pass", seen=f"{EQUAL_SCRAPES} equal scrapes and the window's first, {n_judged} URL")
+    of = "1 URL" if len(judged) == 1 else f"{len(judged)} URLs"
+    at = "" if n_windows == len(judged) else f", before each of {n_windows} windows"
+    return Check(name=name, state="pass", seen=f"{EQUAL_SCRAPES} equal scrapes and the window's first, {of}{at}")
 
 
 def _window(reads: Sequence[Read], adapter: Adapter) -> Window | str:

@@ -1,16 +1,15 @@
 """What does not fit together in a run folder, found from its contents alone (of the seal only whether it is there)."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from evidence import frames
 from evidence.contents import Contents
 from evidence.counts import differences
-from evidence.durable import is_special
 from evidence.errors import Problem
-from evidence.layout import PLAN, SEAL, SEGMENTS, STARTED, WIRE, WORKERS
+from evidence.kept import elsewhere
+from evidence.layout import PLAN, SEAL, STARTED, WORKERS
 from evidence.lines import Located
 from evidence.reading import find_frames
 from evidence.records import Json, Request, Started
@@ -44,9 +43,8 @@ def summarised(problems: Iterable[Problem]) -> list[str]:
 
 
 def _plan(contents: Contents) -> Iterator[Problem]:
-    manifest, data = contents.manifest, contents.plan_bytes
-    if manifest is not None and data is not None:
-        digest = hashlib.sha256(data).hexdigest()
+    manifest, digest = contents.manifest, contents.plan_sha256
+    if manifest is not None and digest is not None:
         if digest != manifest.plan_sha256:
             detail = f"its SHA-256 is {digest}, the manifest's plan_sha256 {manifest.plan_sha256}"
             yield Problem("plan_digest_mismatch", detail, PLAN)
@@ -60,11 +58,23 @@ def _plan(contents: Contents) -> Iterator[Problem]:
             yield Problem("plan_id_duplicate", f"plan id {line.plan_id!r} stands twice", PLAN, line.line)
         seen.add(line.plan_id)
     begun = {one.record.plan_id for one in contents.started} | {one.record.plan_id for one in contents.requests}
+    away = elsewhere(contents.path, contents.kept)
+    dealt_away = [
+        plan_id
+        for one in contents.workers
+        if one.record.event == "dealt" and one.record.worker in away
+        for plan_id in one.record.plan_ids
+    ]
+    begun.update(dealt_away)
     waiting = [line.plan_id for line in contents.plan if line.plan_id not in begun]
     if waiting:
         yield Problem(
             "planned_not_started", f"{len(waiting)} planned requests were never started: {_named(waiting)}", PLAN
         )
+    n_away = len(dealt_away) - sum(one.totals.started for one in away.values())
+    if n_away > 0:
+        detail = f"{n_away} requests dealt to workers whose lines are elsewhere were never started"
+        yield Problem("planned_not_started", detail, PLAN)
 
 
 def _requests(contents: Contents) -> Iterator[Problem]:
@@ -101,6 +111,9 @@ def _requests(contents: Contents) -> Iterator[Problem]:
     strangers = [(s.file, s.line, s.record.run_id) for s in contents.scrapes if s.record.run_id != run_id]
     strangers += [(w.file, w.line, w.record.run_id) for w in contents.windows if w.record.run_id != run_id]
     strangers += [(g.file, g.line, g.record.run_id) for g in contents.gpu if g.record.run_id != run_id]
+    strangers += [(one.file, one.line, one.record.run_id) for one in contents.levels if one.record.run_id != run_id]
+    strangers += [(one.file, one.line, one.record.run_id) for one in contents.workers if one.record.run_id != run_id]
+    strangers += [(one.file, one.line, one.record.run_id) for one in contents.clocks if one.record.run_id != run_id]
     for file, number, other in strangers if run_id is not None else ():
         yield Problem("wrong_id", f"run id {other!r}, not {run_id!r}", file, number)
 
@@ -145,44 +158,37 @@ def _request(
 
 def _wire(contents: Contents) -> Iterator[Problem]:
     """Each reference names whole frames of its own request, and every frame of an ended request is named by it."""
-    named: dict[str, set[int]] = defaultdict(set)  # offsets of frames, by file
+    named = {name: bytearray(len(index.offsets)) for name, index in contents.wire.items()}  # 1 for each frame named
     for file, number, request in contents.requests:
         if request.wire is None:
             continue
-        found = find_frames(contents.path, request.wire)
-        if isinstance(found, Problem):
-            yield found._replace(file=file, line=number)
-            continue
-        own = f"{WORKERS}/{request.worker}/"
-        strangers = [frame.sequence for frame in found if frame.sequence != request.sequence]
-        if strangers or not request.wire.file.startswith(own):
+        index = contents.wire.get(request.wire.file)
+        span = None if index is None else index.span(request.wire.offset, request.wire.n_bytes)
+        if index is None or span is None or len(span) != request.wire.n_segments:
+            found = find_frames(contents.path, request.wire)
+            if isinstance(found, Problem):
+                yield found._replace(file=file, line=number)
+                continue
+            sequences = [frame.sequence for frame in found]
+        else:
+            sequences = index.sequences[span.start : span.stop].tolist()
+            named[request.wire.file][span.start : span.stop] = b"\1" * len(span)
+        strangers = [sequence for sequence in sequences if sequence != request.sequence]
+        if strangers or not request.wire.file.startswith(f"{WORKERS}/{request.worker}/"):
             detail = f"the frames named belong to request {strangers[0] if strangers else request.wire.file}"
             yield Problem("wire_frames_mismatch", detail, file, number)
-        named[request.wire.file] |= {request.wire.offset + frame.offset for frame in found}
-    for name in wire_files(contents.path):
-        yield from _unreferenced(contents, name, named[name])
+    for name in sorted(contents.wire):
+        yield from _unreferenced(name, contents.wire[name], named[name])
 
 
-def _unreferenced(contents: Contents, name: str, named: set[int]) -> Iterator[Problem]:
-    data = (contents.path / name).read_bytes()
-    if not data.startswith(frames.MAGIC):
-        return
-    stray = [frame for frame in frames.decode(data, len(frames.MAGIC)) if frame.offset not in named]
-    if stray:
-        n_bytes, requests = sum(frame.n_bytes for frame in stray), Counter(frame.sequence for frame in stray)
+def _unreferenced(name: str, index: frames.Index, named: bytearray) -> Iterator[Problem]:
+    if 0 in named:
+        ends = [*index.offsets[1:], index.end]
+        stray = [place for place, seen in enumerate(named) if not seen]
+        n_bytes = sum(ends[place] - index.offsets[place] for place in stray)
+        requests = {index.sequences[place] for place in stray}
         detail = f"{n_bytes} bytes that no request names, of request {_named(map(str, sorted(requests)))}"
         yield Problem("wire_unreferenced", detail, name)
-
-
-def wire_files(path: Path) -> tuple[str, ...]:
-    """The wire files of a run folder, relative to it."""
-    return tuple(
-        sorted(
-            file.relative_to(path).as_posix()
-            for file in path.glob(f"{WORKERS}/*/{WIRE}/{SEGMENTS}")
-            if not is_special(file)
-        )
-    )
 
 
 def _named(ids: Iterable[str]) -> str:

@@ -4,7 +4,10 @@ A folder whose writer was killed at any byte reads as far as its files go. Half-
 and left alone; lines that meet no schema become ``problems`` and are not among the records. Nothing here writes.
 """
 
+import hashlib
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -13,9 +16,12 @@ from evidence import frames
 from evidence.durable import is_special
 from evidence.errors import EvidenceError, Problem, ProblemCode
 from evidence.gpu_records import GpuSample
+from evidence.kept import read_kept
 from evidence.layout import (
+    CLOCKS,
     GPU,
     HEALTH,
+    LEVELS,
     MANIFEST,
     NOTICED,
     PLAN,
@@ -26,13 +32,16 @@ from evidence.layout import (
     STARTED,
     WINDOWS,
     WIRE,
+    WORKER_EVENTS,
     WORKERS,
     folder_kind,
     worker_folders,
 )
-from evidence.lines import Located, decode, decode_one, whole_lines
+from evidence.level_records import Level
+from evidence.lines import Located, decode, decode_one
 from evidence.records import Health, Json, Manifest, Notice, Record, Request, Scrape, Seal, Started
 from evidence.window_records import Window
+from evidence.worker_records import Kept, WorkerClock, WorkerEvent
 
 R = TypeVar("R", bound=Record)
 
@@ -55,16 +64,21 @@ class Contents:
 
     path: Path
     manifest: Manifest | None
-    plan_bytes: bytes | None
+    plan_sha256: str | None  # None where the plan is not there
     plan: tuple[PlanLine, ...]
     started: tuple[Located[Started], ...]  # by worker, then in the order written
     requests: tuple[Located[Request], ...]
     scrapes: tuple[Located[Scrape], ...]
     windows: tuple[Located[Window], ...]
     gpu: tuple[Located[GpuSample], ...]
+    levels: tuple[Located[Level], ...]
+    workers: tuple[Located[WorkerEvent], ...]  # () where one process did everything
+    clocks: tuple[Located[WorkerClock], ...]
+    kept: dict[int, Kept]  # workers whose lines were sealed by digest; they may be here or elsewhere
     health: dict[int, tuple[Health, ...]]
     notices: tuple[Notice, ...]
     seal: Seal | None
+    wire: dict[str, frames.Index]  # where the frames lie, by wire file; a file that is none is not among them
     torn: dict[str, int]
     problems: tuple[Problem, ...]
 
@@ -79,8 +93,7 @@ def read_contents(path: Path) -> Contents:
         )
     reader = _Reader(path)
     manifest = reader.document(MANIFEST, Manifest)
-    plan_bytes = reader.read(PLAN)
-    plan = reader.plan(plan_bytes)
+    plan_sha256, plan = reader.plan()
     started: list[Located[Started]] = []
     requests: list[Located[Request]] = []
     health: dict[int, tuple[Health, ...]] = {}
@@ -95,20 +108,30 @@ def read_contents(path: Path) -> Contents:
     scrapes = reader.lines(SCRAPES, Scrape)
     windows = reader.lines(WINDOWS, Window)
     gpu = reader.lines(GPU, GpuSample)
+    levels = reader.lines(LEVELS, Level)
+    workers = reader.lines(WORKER_EVENTS, WorkerEvent)
+    clocks = reader.lines(CLOCKS, WorkerClock)
+    kept, unreadable = read_kept(path)
+    reader.problems += unreadable
     seal = reader.document(SEAL, Seal)
     return Contents(
         path=path,
         manifest=manifest,
-        plan_bytes=plan_bytes,
+        plan_sha256=plan_sha256,
         plan=tuple(plan),
         started=tuple(started),
         requests=tuple(requests),
         scrapes=tuple(scrapes),
         windows=tuple(windows),
         gpu=tuple(gpu),
+        levels=tuple(levels),
+        workers=tuple(workers),
+        clocks=tuple(clocks),
+        kept=kept,
         health=health,
         notices=tuple(one.record for one in notices),
         seal=seal,
+        wire=reader.wire_files,
         torn=reader.torn,
         problems=tuple(reader.problems),
     )
@@ -128,6 +151,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.torn: dict[str, int] = {}
+        self.wire_files: dict[str, frames.Index] = {}
         self.problems: list[Problem] = []
 
     def read(self, name: str) -> bytes | None:
@@ -139,8 +163,7 @@ class _Reader:
         except FileNotFoundError:
             return None
         except OSError as error:
-            what = f"cannot be read ({error.strerror})"
-            raise EvidenceError(self.path / name, what, "check its permissions") from error
+            raise self._unreadable(name, error) from error
 
     def document(self, name: str, schema: type[R]) -> R | None:
         data = self.read(name)
@@ -156,19 +179,17 @@ class _Reader:
         return None
 
     def lines(self, name: str, schema: type[R]) -> list[Located[R]]:
-        data = self.read(name)
-        if data is None:
-            return []
-        records, problems = decode(self._whole(name, data), schema, name)
+        records, problems = decode(self._whole(name), schema, name)
         self.problems += problems
         return records
 
-    def plan(self, data: bytes | None) -> list[PlanLine]:
-        if data is None:
+    def plan(self) -> tuple[str | None, list[PlanLine]]:
+        """The digest of the plan's bytes, and its lines; names of fields are kept once for all lines."""
+        digest, found = hashlib.sha256(), []
+        if not self._there(PLAN):
             self.problems.append(Problem("plan_missing", "it is not there", PLAN))
-            return []
-        found = []
-        for number, line in enumerate(self._whole(PLAN, data), start=1):
+            return None, []
+        for number, line in enumerate(self._whole(PLAN, digest), start=1):
             try:
                 fields = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -177,28 +198,51 @@ class _Reader:
             if not isinstance(fields, dict) or not isinstance(fields.get("plan_id"), str):
                 self.problems.append(Problem("schema_violation", "plan line: it has no plan_id", PLAN, number))
             else:
-                found.append(PlanLine(number, fields["plan_id"], fields))
-        return found
+                shared = {sys.intern(name): value for name, value in fields.items()}
+                found.append(PlanLine(number, fields["plan_id"], shared))
+        return digest.hexdigest(), found
 
     def wire(self, name: str) -> None:
-        data = self.read(name)
-        if data is None:
+        """Where the frames of a wire file lie; its bytes are not kept."""
+        if not self._there(name):
             return
-        if not data.startswith(frames.MAGIC):
-            if frames.MAGIC.startswith(data):
-                self.torn |= {name: len(data)} if data else {}
-            else:
-                what = f"it begins with {data[:16]!r}, not {frames.MAGIC!r}"
-                self.problems.append(Problem("schema_violation", what, name))
-            return
-        end = len(frames.MAGIC)
-        for frame in frames.decode(data, end):
-            end = frame.offset + frame.n_bytes
-        if end < len(data):
-            self.torn[name] = len(data) - end
+        try:
+            with (self.path / name).open("rb") as opened:
+                start = opened.read(len(frames.MAGIC))
+                if start == frames.MAGIC:
+                    found = frames.index(opened)
+                    self.wire_files[name] = found
+                    if found.n_torn:
+                        self.torn[name] = found.n_torn
+                elif frames.MAGIC.startswith(start):
+                    self.torn |= {name: len(start)} if start else {}
+                else:
+                    what = f"it begins with {start!r}, not {frames.MAGIC!r}"
+                    self.problems.append(Problem("schema_violation", what, name))
+        except OSError as error:
+            raise self._unreadable(name, error) from error
 
-    def _whole(self, name: str, data: bytes) -> list[bytes]:
-        lines, n_torn = whole_lines(data)
-        if n_torn:
-            self.torn[name] = n_torn
-        return lines
+    def _there(self, name: str) -> bool:
+        return (self.path / name).exists() and not is_special(self.path / name)
+
+    def _whole(self, name: str, digest: "hashlib._Hash | None" = None) -> Iterator[bytes]:
+        """The whole lines of a file one after another, without their ends; none where it is absent.
+
+        ``digest`` takes in every byte, those after the last whole line too.
+        """
+        if not self._there(name):
+            return
+        try:
+            with (self.path / name).open("rb") as opened:
+                for line in opened:
+                    if digest is not None:
+                        digest.update(line)
+                    if line.endswith(b"\n"):
+                        yield line[:-1]
+                    else:
+                        self.torn[name] = len(line)
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+
+    def _unreadable(self, name: str, error: OSError) -> EvidenceError:
+        return EvidenceError(self.path / name, f"cannot be read ({error.strerror})", "check its permissions")

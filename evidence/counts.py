@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from evidence.contents import Contents
+from evidence.kept import elsewhere
 from evidence.records import Json, Request
 
 _COPIED_FROM_PLAN = ("prompt_id", "domain", "phase", "level", "pass_index", "repeat")
@@ -28,19 +29,25 @@ class Counts:
 
 
 def count(contents: Contents) -> Counts:
-    """The counts of what was read. ``planned`` is the manifest's number, without one that of the plan's lines."""
+    """The counts of what was read, and of workers whose lines are elsewhere by their own totals.
+
+    ``planned`` is the manifest's number, without one that of the plan's lines.
+    """
     started = {(one.record.worker, one.record.sequence) for one in contents.started}
     outcomes: dict[tuple[int, int], str] = {}
     for one in contents.requests:
         outcomes.setdefault((one.record.worker, one.record.sequence), one.record.outcome)
     tally = Counter(outcomes.values())
+    totals = [one.totals for one in elsewhere(contents.path, contents.kept).values()]
+    for kept in totals:
+        tally.update({"completed": kept.completed, "cancelled": kept.cancelled, **kept.failed})
     return Counts(
         planned=len(contents.plan) if contents.manifest is None else contents.manifest.n_planned,
-        started=len(started | outcomes.keys()),
+        started=len(started | outcomes.keys()) + sum(one.started for one in totals),
         completed=tally.pop("completed", 0),
         cancelled=tally.pop("cancelled", 0),
-        failed=dict(sorted(tally.items())),
-        unfinished=len(started - outcomes.keys()),
+        failed={outcome: n for outcome, n in sorted(tally.items()) if n},
+        unfinished=len(started - outcomes.keys()) + sum(one.unfinished for one in totals),
     )
 
 

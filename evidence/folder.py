@@ -1,41 +1,63 @@
 """Making a run folder: manifest first, then the plan, then lines as things happen, the seal last.
 
     workers' lines, raw segments and health   evidence/worker.py
-    scrapes.jsonl, windows.jsonl, gpu.jsonl   here
+    scrapes, windows, gpu, levels (.jsonl)    here
     server/, noticed.jsonl                    here
+    profile.json, traces/                     here
     writer.json, the lock on the folder       evidence/processes.py
 
 Whatever raises EvidenceError here or in a worker means that evidence could not be written: the run must stop, and its
 process ends with exit code 3. What was written before stays readable, and `analysis recover` closes it.
 """
 
-import hashlib
-import json
+import errno
+import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from evidence.beginning import checked_plan, redacted_manifest
 from evidence.checks import check_contents, summarised
 from evidence.contents import Contents, read_contents
 from evidence.counts import count
 from evidence.durable import AppendFile, cannot_write, write_whole
 from evidence.errors import EvidenceError, Problem
 from evidence.gpu_records import GpuSample
-from evidence.layout import GPU, MANIFEST, NOTICED, PLAN, SCRAPES, SERVER, WINDOWS, WORKERS, is_plain_name
-from evidence.lines import canonical, encode
+from evidence.layout import (
+    CLOCKS,
+    GPU,
+    KEPT,
+    LEVELS,
+    MANIFEST,
+    NOTICED,
+    PLAN,
+    PROFILE,
+    SCRAPES,
+    SERVER,
+    TRACES,
+    WINDOWS,
+    WORKER_EVENTS,
+    WORKERS,
+    is_plain_name,
+)
+from evidence.level_records import Level
+from evidence.lines import encode
+from evidence.mirror import Mirror
 from evidence.notices import NoticeBook
 from evidence.processes import FolderLock
+from evidence.profile_records import ProfileWindow
 from evidence.records import Json, Manifest, Record, Scrape, Seal
-from evidence.redact import KnownSecrets, redact_body, redact_json, redact_text
+from evidence.redact import KnownSecrets, redact_body
 from evidence.sealing import close_folder
 from evidence.window_records import Window
 from evidence.worker import WorkerWriter
+from evidence.worker_records import Kept, WorkerClock, WorkerEvent
 
 # Found at the end of a run that was stopped, or that met a full disk: the seal counts them and says so.
 _SEALED_WITH = frozenset({"seal_missing", "unfinished", "planned_not_started", "torn_tail", "wire_unreferenced"})
-_REDACTED_FIELDS = ("arm", "server", "model", "hardware", "calibration", "environment", "options", "request_extra")
 
 
 class RunWriter:
@@ -58,7 +80,7 @@ class RunWriter:
         self._fsync_each = fsync_each
         self._notices = NoticeBook(path / NOTICED, secrets)
         self._workers: dict[int, WorkerWriter] = {}
-        self._files: dict[str, AppendFile] = {}  # by name: scrapes, windows, gpu
+        self._files: dict[str, AppendFile] = {}  # by name: scrapes, windows, gpu, levels
         self._closed = False
 
     @classmethod
@@ -84,8 +106,8 @@ class RunWriter:
         if not is_plain_name(run_id) or manifest.run_id != run_id:
             what = f"run id {run_id!r} with a manifest of {manifest.run_id!r}"
             raise EvidenceError(path, what, "make one id with evidence.layout.new_id and use it for both", writing=True)
-        encoded = encode(_redacted(manifest, path), path / MANIFEST, known).line
-        plan_bytes, plan = _checked_plan(path / PLAN, manifest, plan_lines, known)
+        encoded = encode(redacted_manifest(manifest, path), path / MANIFEST, known).line
+        plan_bytes, plan = checked_plan(path / PLAN, manifest, plan_lines, known)
         try:
             runs_dir.mkdir(parents=True, exist_ok=True)
             path.mkdir()
@@ -129,6 +151,32 @@ class RunWriter:
         """Append one sample of the GPUs, or the reason there is none."""
         self._line(GPU, record, GpuSample)
 
+    def level(self, record: Level) -> None:
+        """Append one level, once it is over."""
+        self._line(LEVELS, record, Level)
+
+    def worker_event(self, record: WorkerEvent) -> None:
+        """Append something that became of a worker."""
+        self._line(WORKER_EVENTS, record, WorkerEvent)
+
+    def worker_clock(self, record: WorkerClock) -> None:
+        """Append one measurement of a worker's clocks."""
+        self._line(CLOCKS, record, WorkerClock)
+
+    def kept(self, record: Kept) -> None:
+        """Take digests and counts of a worker whose lines stay elsewhere."""
+        self._refuse_closed()
+        file = self.path / WORKERS / str(record.worker) / KEPT
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(file, error) from error
+        write_whole(file, encode(record, file, self._secrets).line)
+
+    def mirror(self) -> Mirror:
+        """The copy of other processes' lines in this folder; close it before the seal."""
+        return Mirror(self.path, self.manifest.run_id, self.notice)
+
     def _line(self, name: str, record: Record, schema: type[Record]) -> None:
         self._refuse_closed()
         run_id = getattr(record, "run_id", None)
@@ -159,6 +207,25 @@ class RunWriter:
         except OSError as error:
             raise cannot_write(file, error) from error
         write_whole(file, masked)
+
+    def trace(self, source: Path, *, move: bool = False) -> str:
+        """Take a trace that has been written whole into ``traces/``; returns its name relative to the run's folder."""
+        self._refuse_closed()
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", source.name).lstrip(".-")
+        file = self.path / TRACES / name
+        try:
+            file.parent.mkdir(exist_ok=True)
+            if file.exists():
+                raise FileExistsError(errno.EEXIST, "is there already")
+            (shutil.move if move else shutil.copyfile)(source, file)
+        except OSError as error:
+            raise cannot_write(file, error) from error
+        return f"{TRACES}/{name}"
+
+    def profile(self, record: ProfileWindow) -> None:
+        """Write the record of the run's profiler window; once."""
+        self._refuse_closed()
+        write_whole(self.path / PROFILE, encode(record, self.path / PROFILE, self._secrets).line)
 
     def notice(self, text: str) -> None:
         """Note something the recorder noticed; it stands in the seal, and on file at once."""
@@ -229,43 +296,3 @@ class RunWriter:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise EvidenceError(self.path, "is closed: nothing may be added to it", "start a new run", writing=True)
-
-
-def _redacted(manifest: Manifest, path: Path) -> Manifest:
-    """The manifest without secrets, whatever its maker left in."""
-    changed: dict[str, Json] = {name: redact_json(getattr(manifest, name)) for name in _REDACTED_FIELDS}
-    changed |= {
-        name: None if (text := getattr(manifest, name)) is None else redact_text(text) for name in ("label", "note")
-    }
-    try:
-        return Manifest.model_validate(manifest.model_dump(warnings=False) | changed)
-    except ValidationError as error:
-        remedy = "make it through its constructor with the types its schema names"
-        raise EvidenceError(path / MANIFEST, f"does not meet its schema: {error}", remedy, writing=True) from error
-
-
-def _checked_plan(
-    path: Path, manifest: Manifest, plan_lines: Iterable[BaseModel], secrets: KnownSecrets
-) -> tuple[bytes, dict[str, dict[str, Json]]]:
-    """The plan's bytes and its lines by id. Raises EvidenceError where it is not the plan the manifest names."""
-    lines = [canonical(line) for line in plan_lines]
-    fields = [json.loads(line) for line in lines]
-    by_id = {str(one.get("plan_id", "")): one for one in fields}
-    data = b"".join(lines)
-    digest = hashlib.sha256(data).hexdigest()
-    wrong = None
-    if "" in by_id or len(by_id) != len(lines):
-        wrong = "a plan id is missing or stands twice"
-    elif len(lines) != manifest.n_planned:
-        wrong = f"{len(lines)} lines, and the manifest says {manifest.n_planned}"
-    elif digest != manifest.plan_sha256:
-        wrong = f"its digest is {digest}, and the manifest says {manifest.plan_sha256}"
-    elif (source := secrets.found_in(data)) is not None:
-        what, remedy = (
-            f"a prompt holds a key of this process: {source}",
-            "take it out of the prompt, or use another key",
-        )
-        raise EvidenceError(path, what, remedy, writing=True)
-    if wrong is not None:
-        raise EvidenceError(path, wrong, "make manifest and plan from the same scenario and prompts", writing=True)
-    return data, by_id

@@ -7,7 +7,7 @@ appear at any time. A line that meets no schema is counted and left out; judging
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from evidence.errors import EvidenceError, Problem
 from evidence.layout import HEALTH, MANIFEST, PLAN, REQUESTS, SEAL, STARTED, worker_folders
@@ -34,11 +34,13 @@ class News:
 class Follower:
     """Follows one run folder. ``manifest`` is there from the start, since it is the first file that is written.
 
-    ``planned`` are the domains and levels of the plan, () where it is not on file yet or cannot be read.
+    ``plan`` has (plan id, phase, level) of every planned request, ``planned`` the domains and levels that occur; both
+    are () where the plan is not on file yet or cannot be read.
     """
 
     path: Path
     manifest: Manifest = field(init=False)
+    plan: tuple[tuple[str, str, str | None], ...] = field(init=False)
     planned: tuple[tuple[str, str | None], ...] = field(init=False)
     _read_to: dict[Path, int] = field(init=False, default_factory=dict)
     _n_unreadable: int = field(init=False, default=0)
@@ -55,7 +57,9 @@ class Follower:
         if isinstance(found, Problem):
             raise EvidenceError(file, found.detail, "read it with the version of this program that wrote it")
         self.manifest = found
-        self.planned = _planned(self.path / PLAN)
+        lines = _plan_lines(self.path / PLAN)
+        self.plan = tuple((str(line["plan_id"]), str(line.get("phase")), line.get("level")) for line in lines)
+        self.planned = tuple(dict.fromkeys((str(line["domain"]), line.get("level")) for line in lines))
 
     def look(self) -> News:
         """Every whole line since the last look. Raises EvidenceError where a file cannot be read."""
@@ -100,10 +104,9 @@ class Follower:
         return records
 
 
-def _planned(file: Path) -> tuple[tuple[str, str | None], ...]:
+def _plan_lines(file: Path) -> list[dict[str, Any]]:
     try:
         lines = [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
     except (OSError, ValueError, RecursionError):
-        return ()
-    found = [(line.get("domain"), line.get("level")) for line in lines if isinstance(line, dict)]
-    return tuple(dict.fromkeys((str(domain), level) for domain, level in found if domain is not None))
+        return []
+    return [line for line in lines if isinstance(line, dict) and "plan_id" in line and "domain" in line]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from evidence.errors import EvidenceError
 
-FolderKind = Literal["run", "launch", "study", "unknown"]
+FolderKind = Literal["run", "launch", "study", "shard", "unknown"]
 
 SEAL = "seal.json"
 WRITER = "writer.json"
@@ -20,13 +20,22 @@ PLAN = "plan.jsonl"
 SCRAPES = "scrapes.jsonl"
 WINDOWS = "windows.jsonl"
 GPU = "gpu.jsonl"
+LEVELS = "levels.jsonl"
 SERVER = "server"
+PROFILE = "profile.json"
+TRACES = "traces"
 WORKERS = "workers"
 STARTED = "started.jsonl"
 REQUESTS = "requests.jsonl"
 HEALTH = "health.jsonl"
 WIRE = "wire"
 SEGMENTS = "segments.bin"
+WORKER_EVENTS = "workers.jsonl"
+CLOCKS = "clocks.jsonl"
+KEPT = "kept.json"
+
+SHARD = "shard.json"
+DEALT = "dealt.jsonl"
 
 LAUNCH = "launch.json"
 ENGINE_LOG = "engine.log"
@@ -53,6 +62,11 @@ def new_id(prefix: str, now_unix_s: float | None = None, entropy: bytes | None =
     return f"{prefix}-{stamp}-{entropy[:3].hex()}"
 
 
+def shard_folder(runs_dir: Path, run_id: str, worker: int) -> Path:
+    """Where a worker keeps its own lines of a run: beside the run folders, so that the two are found together."""
+    return runs_dir / f"{run_id}.shard-{worker}"
+
+
 def is_plain_name(name: str) -> bool:
     """True for a name that stays inside its folder: no separators, no leading dot, nothing a shell would change."""
     return _PLAIN_NAME.fullmatch(name) is not None and not name.endswith(PARTIAL)
@@ -64,6 +78,8 @@ def folder_kind(path: Path) -> FolderKind:
         return "launch"
     if (path / STUDY).exists():
         return "study"
+    if (path / SHARD).exists() or (path / (SHARD + PARTIAL)).exists():
+        return "shard"
     if any((path / name).exists() for name in (MANIFEST, MANIFEST + PARTIAL, PLAN, WORKERS, SCRAPES)):
         return "run"
     return "unknown"

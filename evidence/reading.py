@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence import frames
-from evidence.contents import read_contents, what_is_there
+from evidence.contents import Contents, read_contents, what_is_there
 from evidence.durable import is_special
 from evidence.errors import EvidenceError, Problem
 from evidence.gpu_records import GpuSample
 from evidence.layout import MANIFEST, SEGMENTS, SERVER, WIRE, WORKERS
+from evidence.level_records import Level
 from evidence.records import Health, Json, Manifest, Notice, Request, Scrape, Seal, Started, WireRef
 from evidence.window_records import Window
+from evidence.worker_records import Kept, WorkerClock, WorkerEvent
 
 _WIRE_FILE = re.compile(rf"{WORKERS}/(0|[1-9][0-9]*)/{WIRE}/{re.escape(SEGMENTS)}")
 
@@ -31,6 +33,10 @@ class Run:
     scrapes: tuple[Scrape, ...]
     windows: tuple[Window, ...]
     gpu: tuple[GpuSample, ...]
+    levels: tuple[Level, ...]  # in the order they ran
+    workers: tuple[WorkerEvent, ...]  # () where one process did everything
+    clocks: tuple[WorkerClock, ...]  # each worker's clocks against the master's
+    kept: dict[int, Kept]  # by worker; its lines were sealed by digest, and may be here or elsewhere
     health: dict[int, tuple[Health, ...]]  # by worker
     notices: tuple[Notice, ...]
     server: dict[str, Path]  # raw bodies by name
@@ -41,7 +47,12 @@ class Run:
 
 def open_run(path: Path) -> Run:
     """Read a run folder. Raises EvidenceError where it is no run folder or its manifest cannot be read."""
-    contents = read_contents(path)
+    return run_of(read_contents(path))
+
+
+def run_of(contents: Contents) -> Run:
+    """The run of a folder whose contents were read. Raises EvidenceError where its manifest cannot be read."""
+    path = contents.path
     if contents.manifest is None:
         why = next(problem for problem in contents.problems if problem.file == MANIFEST)
         what = f"the manifest cannot be read ({why.detail}); the folder holds {what_is_there(contents)}"
@@ -58,6 +69,10 @@ def open_run(path: Path) -> Run:
         scrapes=tuple(one.record for one in contents.scrapes),
         windows=tuple(one.record for one in contents.windows),
         gpu=tuple(one.record for one in contents.gpu),
+        levels=tuple(one.record for one in contents.levels),
+        workers=tuple(one.record for one in contents.workers),
+        clocks=tuple(one.record for one in contents.clocks),
+        kept=contents.kept,
         health=contents.health,
         notices=contents.notices,
         server={file.name: file for file in sorted((path / SERVER).glob("*")) if file.is_file()},

@@ -3,16 +3,20 @@
 Schema history
     1  first version: manifest, started, request, scrape, health, seal, launch, notice, writer.
        added since, nothing else changed: window (``windows.jsonl``, window_records.py), GPU sample (``gpu.jsonl``,
-       gpu_records.py).
+       gpu_records.py), level (``levels.jsonl``, level_records.py), and of requests ``send_lag_s``.
 
 An unknown version or field is refused by name. Unknown values are None and the reason stands beside
 them; 0, "" and -1 are values. Durations are seconds on one monotonic clock, counted from t0 (the instant just before
 the first byte of the request is sent); ``*_unix_s`` instants are wall-clock labels for joining, never subtracted.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from evidence.marks import ChunkMark as ChunkMark
+from evidence.marks import Packed
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -98,10 +102,6 @@ class ErrorFacts(Record):
     body: str | None = None  # at most 64 KiB of what came in place of a stream
 
 
-# A chunk mark on file: [after_s, segment, cumulative tokens or null, characters of this chunk].
-ChunkMark = tuple[float, Count, Count | None, Count]
-
-
 class Request(Record):
     """One line of ``workers/<n>/requests.jsonl``: written when a request has ended, whatever its outcome."""
 
@@ -133,7 +133,7 @@ class Request(Record):
     kernel_to_user_max_s: float | None  # largest delay between kernel stamp and our reading it
     coalesced_events: Count | None  # events beyond the first in their segment; None when nothing was received
 
-    chunks: tuple[ChunkMark, ...]
+    chunks: Annotated[Sequence[ChunkMark], Packed]  # [after_s, segment, cumulative tokens or null, characters] each
     chunk_semantics: ChunkSemantics
     usage: Json | None  # as sent, the last non-null one
     token_source: TokenSource | None
@@ -151,6 +151,7 @@ class Request(Record):
     wire: WireRef | None
     wire_missing: str | None  # why the raw segments were not kept
     requests_since_reset: Count | None = None  # the age of cache and draft state; None where nothing was reset
+    send_lag_s: Seconds | None = None  # t0 minus the instant it was scheduled for; None in closed loop, or not sent
     stream_problems: tuple[str, ...] = ()  # what was odd and did not decide the outcome, e.g. "[DONE] is missing"
 
 
@@ -189,6 +190,14 @@ class Health(Record):
         None  # of the requests that ended in the interval; None: none with kernel stamps
     )
     coalesced_chunks: Count | None = None  # token-bearing chunks beyond the first in their segment, of those requests
+    lag_p99_s: Seconds | None = None
+    kernel_to_user_p50_s: Seconds | None = None  # of a sample of the reads in the interval; None: no kernel stamps
+    kernel_to_user_p99_s: Seconds | None = None
+    n_chunks: Count | None = None  # token-bearing, of the requests that ended in the interval; None: not recorded
+    n_connected: Count | None = None  # of those requests, on a connection made for them
+    n_reused: Count | None = None  # of those requests, on a connection that had carried another
+    n_unread: Count | None = None  # requests that had ended and whose answer was still to be read, at its end
+    load_1m: Annotated[float, Field(ge=0)] | None = None  # this host's load average
 
 
 class Missing(Record):

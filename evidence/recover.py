@@ -21,12 +21,12 @@ from evidence.sealing import NO_REQUESTS, close_folder
 _DAMAGED = ".damaged"
 
 
-def recover(path: Path, *, now_unix_s: float | None = None) -> Seal:
+def recover(path: Path, *, now_unix_s: float | None = None, noticed: Iterable[str] = ()) -> Seal:
     """Seal a run or launch folder that has no readable seal, and return the seal.
 
-    A seal that is there and cannot be read is kept as ``seal.json.damaged``. Raises EvidenceError where the folder is
-    sealed, where its writer (of a launch: the engine too) still lives, where it is no such folder, and where it
-    cannot be written.
+    A seal that is there and cannot be read is kept as ``seal.json.damaged``; ``noticed`` stands first in the new one.
+    Raises EvidenceError where the folder is sealed, where its writer (of a launch: the engine too) still lives, where
+    it is no such folder, and where it cannot be written.
     """
     kind = folder_kind(path)
     if kind not in ("run", "launch"):
@@ -42,16 +42,16 @@ def recover(path: Path, *, now_unix_s: float | None = None) -> Seal:
     try:
         if not lock.alone():
             raise EvidenceError(path, "is being closed by another process", "wait for it")
-        return _recover_run(path, now_unix_s) if kind == "run" else _recover_launch(path, now_unix_s)
+        return _recover_run(path, now_unix_s, noticed) if kind == "run" else _recover_launch(path, now_unix_s)
     finally:
         lock.release()
 
 
-def _recover_run(path: Path, now_unix_s: float | None) -> Seal:
+def _recover_run(path: Path, now_unix_s: float | None, also: Iterable[str]) -> Seal:
     contents = read_contents(path)
     _refuse_sealed(path, contents.seal, contents.problems)
     manifest = contents.manifest
-    noticed = [f"recovered with {what_is_there(contents)}", *(one.text for one in contents.notices)]
+    noticed = [*also, f"recovered with {what_is_there(contents)}", *(one.text for one in contents.notices)]
     noticed += summarised(problem for problem in check_contents(contents) if problem.code != "seal_missing")
     ids = [one.record.run_id for one in contents.started] + [one.record.run_id for one in contents.requests]
     return close_folder(

@@ -12,7 +12,7 @@ from evidence.durable import cannot_write, is_special, sha256_file, write_whole
 from evidence.errors import EvidenceError, Problem
 from evidence.layout import SEAL, STUDY, is_plain_name
 from evidence.lines import decode_one, encode
-from evidence.processes import FolderLock
+from evidence.processes import FolderLock, living_writer
 from evidence.records import Record, Seal
 from evidence.sealing import refuse_sealed
 from evidence.study_records import Study
@@ -51,6 +51,8 @@ class StudyWriter:
     def resume(cls, path: Path) -> "StudyWriter":
         """Take a study up again. Raises EvidenceError where it is sealed, or another process is running it."""
         refuse_sealed(path)
+        if (who := living_writer(path)) is not None:
+            raise EvidenceError(path, f"is being run by {who}", "wait for its end, or stop it", writing=True)
         return cls(path, FolderLock(path))
 
     @property

@@ -12,10 +12,19 @@ from pydantic import Field
 
 from evidence.records import SCHEMA_VERSION, Count, Json, Record, Sha256, Version
 
-CellRole = Literal["baseline", "arm", "control"]
+CellRole = Literal["baseline", "arm", "control", "profile"]  # "profile": profiled, never timed
 CellState = Literal["planned", "running", "done", "failed", "dropped"]
 StudyOrder = Literal["abba", "randomised"]
-Droppable = Literal["launches", "control"]
+Droppable = Literal["launches", "control", "profile"]
+
+
+class Preflight(Record):
+    """What was found of one arm's files before anything was started."""
+
+    arm: str
+    verdict: Literal["good", "refuse", "not looked at"]
+    refused: tuple[str, ...]  # each check that refuses, with what was seen
+    why: str | None  # why nothing was looked at
 
 
 class Smoke(Record):
@@ -74,3 +83,7 @@ class Study(Record):
     smokes: tuple[Smoke, ...]
     cells: tuple[Cell, ...]
     noticed: tuple[str, ...]
+    preflights: tuple[Preflight, ...] = ()
+    profile_launches: Count = 0  # of each arm, after the timed ones
+    arms_sha256: dict[str, Sha256] = Field(default_factory=dict)  # of each arm's recipe as resolved
+    environment: dict[str, str] = Field(default_factory=dict)  # what chooses devices and files, or was set

@@ -8,8 +8,10 @@ from evidence.contents import Contents, read_contents
 from evidence.counts import count
 from evidence.durable import folder_files, is_special, sha256_file
 from evidence.errors import EvidenceError, Problem
+from evidence.kept import sealed_elsewhere
 from evidence.launch_folder import read_launch
 from evidence.layout import LAUNCH, SEAL, folder_kind
+from evidence.reading import Run, run_of
 from evidence.records import Seal
 
 _COUNTS = ("planned", "started", "completed", "failed", "cancelled", "unfinished")
@@ -24,10 +26,21 @@ def verify(path: Path) -> tuple[Problem, ...]:
     kind = folder_kind(path)
     if kind == "launch":
         return tuple(_launch(path))
+    return verify_contents(read_contents(path))
+
+
+def open_verified(path: Path) -> tuple[Run, tuple[Problem, ...]]:
+    """A run folder and every problem of it, its files read once. Raises EvidenceError as ``open_run`` does."""
     contents = read_contents(path)
+    return run_of(contents), verify_contents(contents)
+
+
+def verify_contents(contents: Contents) -> tuple[Problem, ...]:
+    """Every problem of a run folder whose contents were read; its files are read again for their hashes."""
+    path = contents.path
     problems = [*check_contents(contents)]
     if contents.seal is not None:
-        problems += _sealed(path, contents.seal)
+        problems += _sealed(path, contents.seal, sealed_elsewhere(contents.kept))
         problems += _counts(contents, contents.seal)
     return tuple(problems)
 
@@ -44,18 +57,22 @@ def _launch(path: Path) -> Iterator[Problem]:
         yield Problem("wrong_id", f"id {seal.id!r}, but {LAUNCH} has {launch.launch_id!r}", SEAL)
 
 
-def _sealed(path: Path, seal: Seal) -> Iterator[Problem]:
-    """The seal's own words and the files it names against those that are there."""
+def _sealed(path: Path, seal: Seal, brought: dict[str, str] | None = None) -> Iterator[Problem]:
+    """The seal's own words and the files it names against those that are there.
+
+    ``brought``: SHA-256 of files that may have come after the seal, which names the file that has their digests.
+    """
+    digests = (brought or {}) | seal.files
     if seal.recovered:
         yield Problem("recovered", "closed afterwards: the recorder did not live to seal it", SEAL)
     try:
         there = folder_files(path)
         for name in there:
-            if name not in seal.files:
+            if name not in digests:
                 yield Problem("file_extra", "the seal does not name it", name)
             elif is_special(path / name):
                 yield Problem("hash_mismatch", "it is no regular file any more", name)
-            elif sha256_file(path / name) != seal.files[name]:
+            elif sha256_file(path / name) != digests[name]:
                 yield Problem("hash_mismatch", "its SHA-256 is not the one in the seal", name)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"

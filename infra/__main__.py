@@ -16,6 +16,7 @@ from infra.launching import launch_cli
 from infra.launching.floor import FloorError
 from infra.launching.models import ModelError
 from infra.launching.recipes import ArmError, arm_names, load_arm
+from infra.offline import command as offline
 from infra.preflight import command as preflight
 from infra.target import TargetError
 from infra.telemetry import gpu_sampler
@@ -34,6 +35,7 @@ def main(argv: list[str]) -> int:
     add("launch", launch_cli, "start an arm's engine; stays in the foreground until SIGTERM or Ctrl-C")
     add("probe", probe, "what a running server is, which evidence it offers and what it lacks")
     add("gpu", gpu_sampler, "samples of this host's GPUs as lines of JSON")
+    add("offline", offline, "what a cluster without a network needs: bundles, environments, kernels, model folders")
     arms = commands.add_parser("arms", help="list the recipes")
     arms.add_argument("--json", action="store_true", help="one JSON object")
     arms.set_defaults(command=_arms)

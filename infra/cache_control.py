@@ -18,7 +18,7 @@ from infra.wire.http1 import read_response
 
 Policy = Literal["cold", "warm", "as-is"]
 ReplyState = Literal[
-    "reset", "per request", "refused", "unsaid", "no endpoint", "unreachable", "needs restart", "not asked"
+    "reset", "per request", "restarted", "refused", "unsaid", "no endpoint", "unreachable", "needs restart", "not asked"
 ]
 ColdState = Literal["proven", "not proven", "needs restart"]
 
@@ -149,10 +149,12 @@ def reset(
     headers: Sequence[tuple[str, str]] = (),
     timeout_s: float = 30.0,
     busy_within_s: float = 10.0,
+    fresh: str | None = None,
 ) -> ResetReply:
     """Make the server cold where ``policy`` asks for it; a busy one is asked again within ``busy_within_s``.
 
-    ``warm`` and ``as-is`` call nothing. Raises nothing for what a server does.
+    ``fresh`` says what shows that the engine was launched anew for this cell: that is the reset of what only a restart
+    clears. ``warm`` and ``as-is`` call nothing. Raises nothing for what a server does.
     """
     plan = reset_plan(engine, settings, mode)
 
@@ -161,8 +163,10 @@ def reset(
 
     if policy != "cold":
         return replied("not asked", f"the policy is {policy}")
-    if plan.needs_restart is not None:
+    if plan.needs_restart is not None and fresh is None:
         return replied("needs restart", f"{plan.needs_restart}, and only a restart clears it: launch anew")
+    if plan.needs_restart is not None and plan.path is None:
+        return replied("restarted", f"{plan.needs_restart}: {fresh}")
     if plan.path is None:
         shown = json.dumps(dict(plan.request_extra))
         return replied("per request", f"there is no reset; every request carries {shown}")
@@ -177,6 +181,8 @@ def reset(
         time.sleep(_AGAIN_S)
     if state == "reset" and plan.leaves:
         state, why = "unsaid", f"{why}; it leaves {', '.join(plan.leaves)}"
+    if state == "reset" and plan.needs_restart is not None:
+        state, why = "restarted", f"{why}; {plan.needs_restart}: {fresh}"
     return replied(
         state,
         why,
@@ -200,7 +206,7 @@ def prove_cold(
     """
     if reply.state == "needs restart" and not restarted:
         return Coldness(state="needs restart", why=reply.why)
-    if not restarted and reply.state not in ("reset", "per request"):
+    if not restarted and reply.state not in ("reset", "per request", "restarted"):
         return Coldness(state="not proven", why=f"the reset was not done ({reply.state}): {reply.why}")
     if idle is not True:
         seen = "was not looked at" if idle is None else "was at work"

@@ -34,6 +34,7 @@ from typing import Any
 
 from infra.fake.counters import MODES, Counters
 from infra.fake.faults import FAULTS
+from infra.fake.profiler import FakeProfiler
 from infra.fake.routes import Engine
 from infra.fake.schedule import ScheduleError, read_schedule
 from infra.fake.server import Loop
@@ -152,6 +153,8 @@ def _serve(args: argparse.Namespace, fake: dict[str, Any]) -> int:
         api_key=args.api_key,
         prefix=args.prefix.rstrip("/"),
         model=args.model,
+        owner=args.owner,
+        profiler=FakeProfiler(source=args.profile_trace, never=args.profile_never),
     )
     loop = Loop(
         engine,
@@ -208,6 +211,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spin-us", type=float, default=0.0, help="poll this long before each deadline")
     parser.add_argument("--cpu", type=int, help="run on this core only")
     parser.add_argument("--realtime", type=int, default=0, metavar="PRIORITY", help="SCHED_FIFO, where permitted")
+    parser.add_argument("--owner", default="llamacpp", help="owned_by of its model; sglang: its /server_info too")
+    parser.add_argument("--profile-trace", type=Path, metavar="FILE", help="what a profiler window leaves, .json.gz")
+    parser.add_argument("--profile-never", action="store_true", help="as when requests end before a window opens")
     parser.add_argument("--list-faults", action="store_true")
     parser.add_argument("--list-metrics-modes", action="store_true")
     return parser

@@ -79,6 +79,8 @@ def probe(
         for name, path in MORE_PATHS.items():
             get(name, path)
         facts = identify(answers(fetched), host=base)
+    if facts.engine == "sglang":  # its architecture stands nowhere else
+        get("model_info", "/model_info")
     return ProbeReport(base_url=bare_url(base), fetched=fetched, facts=facts)
 
 

@@ -1,12 +1,12 @@
 """One request's exchange as a transport saw it, and the record that is made of it. Nothing here is on the hot path."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from evidence.records import ChunkMark, ConnectionFacts, ErrorFacts, Outcome, Request, StampSource, Started, WireRef
+from evidence.records import ConnectionFacts, ErrorFacts, Outcome, Request, StampSource, Started, WireRef
 from infra.dial import ClockPair
+from infra.wire.record_fields import stream_fields
 from infra.wire.stamps import Ended, Segment, kernel_to_user_s, offsets_s, stamp_source
 from infra.wire.stream import StreamFacts, read_stream
 from scenarios.plan import PlannedRequest
@@ -41,6 +41,7 @@ class Exchange:
     http_status: int | None = None  # framing "body": what the other client said
     headers_after_s: float | None = None  # framing "body": when the other client had the headers
     failure: Failure | None = None
+    reusable: bool = False  # the connection can carry the next request
     killed: bool = False  # the user was stopped meanwhile; it dies once the record is written
     notes: tuple[str, ...] = ()  # the system's words where the connection broke
 
@@ -104,20 +105,16 @@ def make_record(
     wire: WireRef | None,
     wire_missing: str | None,
     since_reset: int | None = None,
+    due_ns: int | None = None,
 ) -> Request:
     """The request's record: raw facts only, each offset counted from t0."""
     timing = timing_of(exchange)
-
-    def at(segment: int | None) -> float | None:
-        return None if segment is None or not timing.offsets_s else timing.offsets_s[segment]
-
+    told = stream_fields(facts, timing.offsets_s)
     t0_ns = exchange.t0_monotonic_ns
-    end_after_s = at(facts.end_segment)
-    if end_after_s is None and t0_ns is not None:
-        end_after_s = (exchange.ended_monotonic_ns - t0_ns) / 1e9
-    marks: tuple[ChunkMark, ...] = tuple(
-        (timing.offsets_s[chunk.segment], chunk.segment, chunk.cum_tokens, chunk.n_chars) for chunk in facts.chunks
-    )
+    if told["end_after_s"] is None and t0_ns is not None:
+        told["end_after_s"] = (exchange.ended_monotonic_ns - t0_ns) / 1e9
+    if exchange.framing == "body":
+        told |= {"http_status": exchange.http_status, "headers_after_s": exchange.headers_after_s}
     outcome, error = cast(Outcome, facts.outcome), None
     if facts.error is not None:
         error = ErrorFacts(
@@ -144,41 +141,14 @@ def make_record(
         connection=exchange.connection,
         sent_at_unix_s=None if t0_ns is None else (t0_ns + exchange.clocks.wall_minus_monotonic_ns) / 1e9,
         sent_at_monotonic_s=None if t0_ns is None else t0_ns / 1e9,
-        http_status=_status(exchange, facts),
-        headers_after_s=at(facts.headers_segment) if exchange.framing == "http" else exchange.headers_after_s,
-        first_event_after_s=at(facts.first_event_segment),
-        first_token_after_s=at(facts.first_token_segment),
-        first_visible_after_s=at(facts.first_visible_segment),
-        last_token_after_s=at(facts.last_token_segment),
-        end_after_s=end_after_s,
         stamp_source=timing.source,
         clock_step_s=None if t0_ns is None else exchange.step_ns / 1e9,
         kernel_to_user_max_s=timing.kernel_to_user_max_s,
-        coalesced_events=facts.coalesced_events,
-        chunks=marks,
-        chunk_semantics=facts.chunk_semantics,
-        usage=facts.usage,
-        token_source=facts.token_source,
-        n_completion_tokens=facts.n_completion_tokens,
-        n_prompt_tokens=facts.n_prompt_tokens,
-        finish_reason=facts.finish_reason,
-        outcome=outcome,
         error=error,
-        output_text=facts.text,
-        output_sha256=hashlib.sha256(facts.text.encode("utf-8", "surrogatepass")).hexdigest(),
-        reasoning_text=facts.reasoning,
-        tool_calls_text=facts.tool_calls_text,
-        model_served=facts.model_served,
-        server_fields=facts.server_fields,
         wire=wire,
         wire_missing=wire_missing,
         requests_since_reset=since_reset,
+        send_lag_s=None if due_ns is None or t0_ns is None else max(0, t0_ns - due_ns) / 1e9,
         stream_problems=notes,
+        **(told | {"outcome": outcome}),
     )
-
-
-def _status(exchange: Exchange, facts: StreamFacts) -> int | None:
-    """What the server answered; None where no answer came (another client's status stands where it has one)."""
-    if exchange.framing == "body":
-        return exchange.http_status
-    return facts.http_status

@@ -1,17 +1,21 @@
-"""The client's own condition: how late a sentinel wakes, CPU, garbage collection pauses, requests in flight.
+"""The client's own condition: how late a sentinel and our reading are, CPU, collections, connections, requests.
 
 A client that is late reports its own lateness as the server's latency; these lines say whether it was.
 """
 
 import gc
+import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gevent
 import psutil
 
 from evidence.records import Health, Request
+from infra.dial import read_clocks
+from locustfiles._reading import reader
 
 SENTINEL_INTERVAL_S = 0.02
 RECORD_INTERVAL_S = 1.0
@@ -20,9 +24,12 @@ RECORD_INTERVAL_S = 1.0
 class HealthMonitor:
     """Samples this process from a greenlet of its own and hands one Health record a second to ``sink``."""
 
-    def __init__(self, sink: Callable[[Health], None], in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self, sink: Callable[[Health], None], in_flight: Callable[[], int], n_unread: Callable[[], int] = lambda: 0
+    ) -> None:
         self._delays_s: list[float] = []
-        self._n_coalesced: list[int] = []
+        self._ended = Counter[str]()  # of the requests that ended in the interval
+        self._n_unread = n_unread
         self._sink = sink
         self._in_flight = in_flight
         self._process = psutil.Process()
@@ -56,7 +63,11 @@ class HealthMonitor:
         """Takes note of a request's own signs of lateness, for the interval under way."""
         if record.kernel_to_user_max_s is not None:
             self._delays_s.append(record.kernel_to_user_max_s)
-            self._n_coalesced.append(len(record.chunks) - len({mark[1] for mark in record.chunks}))
+            self._ended["coalesced"] += len(record.chunks) - len({mark[1] for mark in record.chunks})
+            self._ended["stamped"] += 1
+        self._ended["chunks"] += len(record.chunks)
+        if record.connection is not None:
+            self._ended["reused" if record.connection.reused else "connected"] += 1
 
     def _on_gc(self, phase: str, _info: dict[str, Any]) -> None:
         if phase == "start":
@@ -80,16 +91,35 @@ class HealthMonitor:
         pauses_s, self._gc_pauses_s = self._gc_pauses_s, []
         lags_s.sort()
         delays_s, self._delays_s = self._delays_s, []
-        coalesced, self._n_coalesced = self._n_coalesced, []
+        ended, self._ended = self._ended, Counter()
+        sampled_s = self._sampled_s()
         return Health(
             at_monotonic_s=time.monotonic(),
             interval_s=interval_s,
-            lag_p50_s=lags_s[(len(lags_s) - 1) // 2] if lags_s else None,
+            lag_p50_s=_rank(lags_s, 50),
+            lag_p99_s=_rank(lags_s, 99),
             lag_max_s=lags_s[-1] if lags_s else None,
             cpu_ratio=self._process.cpu_percent() / 100.0,
             gc_pauses=len(pauses_s),
             gc_pause_max_s=max(pauses_s, default=0.0),
             in_flight=self._in_flight(),
-            kernel_to_user_max_s=max(delays_s, default=None),
-            coalesced_chunks=sum(coalesced) if coalesced else None,
+            kernel_to_user_p50_s=_rank(sampled_s, 50),
+            kernel_to_user_p99_s=_rank(sampled_s, 99),
+            kernel_to_user_max_s=max((*delays_s, *sampled_s[-1:]), default=None),
+            coalesced_chunks=ended["coalesced"] if ended["stamped"] else None,
+            n_chunks=ended["chunks"],
+            n_connected=ended["connected"],
+            n_reused=ended["reused"],
+            n_unread=self._n_unread(),
+            load_1m=os.getloadavg()[0],
         )
+
+    def _sampled_s(self) -> list[float]:
+        """Sorted."""
+        reading = reader()
+        return [] if reading is None else sorted(reading.take_delays_s(read_clocks().wall_minus_monotonic_ns))
+
+
+def _rank(ordered: Sequence[float], percent: int) -> float | None:
+    """Nearest rank; None where there is nothing."""
+    return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else None

@@ -12,8 +12,9 @@ from greenlet import GreenletExit
 from infra.dial import Io
 from infra.tls import Direction
 from infra.wire.connection import Connection
+from locustfiles._reading import READ, WRITE, reader
 
-READ, WRITE = 1, 2  # libev's event bits
+SPIN_NS = 2_000_000
 _WAITERS = {"read": gevent.socket.wait_read, "write": gevent.socket.wait_write}
 
 
@@ -29,35 +30,55 @@ GEVENT_IO = Io(socket_class=monkey.get_original("socket", "socket"), wait=_wait,
 
 
 class _Watch:
-    """The readable (and, while a request is half sent, writable) watchers of one connection for one response."""
+    """Reads one connection for one response (and writes, while a request is half sent)."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
-        self._done = Event()
         self._loop: Any = gevent.get_hub().loop
-        self._reader = self._loop.io(conn.fileno(), READ)
-        self._writer = self._loop.io(conn.fileno(), WRITE) if conn.want_write else None
+        self._writer: Any = self._loop.io(conn.fileno(), WRITE) if conn.want_write else None
+        self._together = reader()
+        self._alone: Any = self._loop.io(conn.fileno(), READ) if self._together is None else None
 
     def __enter__(self) -> Event:
-        self._reader.start(self._on_readable)
         if self._writer is not None:
             self._writer.start(self._on_writable)
+        if self._together is not None:
+            self._done = self._together.add(self._conn)
+        else:
+            self._done = Event()
+            self._alone.start(self._on_readable)
         return self._done
 
     def __exit__(self, *_: object) -> None:
-        for watcher in (self._reader, self._writer):
+        if self._together is not None:
+            self._together.remove(self._conn)
+        for watcher in (self._alone, self._writer):
             if watcher is not None:
                 watcher.stop()
                 watcher.close()
 
     def _on_readable(self) -> None:
         if self._conn.on_readable(time.monotonic_ns()):
-            self._reader.stop()
+            self._alone.stop()
             self._done.set()
 
     def _on_writable(self) -> None:
         if self._conn.on_writable() and self._writer is not None:
             self._writer.stop()
+
+
+def wait_until(due_ns: int) -> None:
+    """Returns at a monotonic instant, at once where it is past: asleep at first, then in rounds of the loop.
+
+    The loop's timers wake up to 1.2 ms late. In the last stretch every descriptor that can be read is read each round;
+    ``sleep(0)`` would come back before that and keep answers waiting.
+    """
+    hub: Any = gevent.get_hub()
+    while (left_ns := due_ns - time.monotonic_ns()) > 0:
+        if left_ns > SPIN_NS:
+            gevent.sleep((left_ns - SPIN_NS) / 1e9)
+        else:
+            hub.wait(hub.loop.timer(0))
 
 
 def converse(conn: Connection, request: bytes, *, timeout_s: float, stall_s: float | None) -> tuple[int, bool]:

@@ -17,6 +17,7 @@ from infra.probe import ProbeReport, as_json
 from infra.provenance.clock_offset import on_this_host
 from infra.provenance.provenance import Provenance, gather, probe_host
 from locustfiles import _host_facts
+from locustfiles._calibration import cited_calibration
 from locustfiles._options import Options, UsageError
 from scenarios.plan import Plan, scenario_sha256
 
@@ -78,12 +79,16 @@ def make_manifest(
     cited: Cited,
     model: str,
     request_extra: dict[str, Any],
+    n_workers: int = 1,
 ) -> Manifest:
     missing: list[Missing] = []
     commit, no_commit = _host_facts.git_commit()
     missing += [no_commit] if no_commit else []
     provenance = _provenance(options, probed, cited, model)
     missing += provenance.missing
+    hardware, versions = _hardware(options, missing), _host_facts.versions()
+    calibration, not_cited = cited_calibration(options, plan, n_workers=n_workers, hardware=hardware, versions=versions)
+    missing += [not_cited] if not_cited else []
     return Manifest(
         run_id=run_id,
         created_at_unix_s=time.time(),
@@ -99,18 +104,18 @@ def make_manifest(
         launch_id=cited.launch.launch_id if cited.launch else None,
         server={**provenance.server, **_server(probed, cited, options, missing)},
         model={**provenance.model, **_model(model, probed, cited)},
-        versions=_host_facts.versions(),
-        hardware={**provenance.hardware, **_hardware(options, missing)},
+        versions=versions,
+        hardware={**provenance.hardware, **hardware},
         adapter=probed.facts.adapter,
         metric_types=dict(probed.facts.metric_types),
         git_commit=commit,
         clock=_host_facts.clock_pair(),
-        calibration=None,
+        calibration=calibration,
         environment=redact_environment(dict(os.environ)),
         options=_shown_options(options),
         request_extra=request_extra,
         wire_limit_bytes=WIRE_LIMIT_BYTES,
-        n_workers=1,
+        n_workers=n_workers,
         missing=_once((*missing, *_always_missing(cited, options))),
     )
 
@@ -161,7 +166,7 @@ def _hardware(options: Options, missing: list[Missing]) -> dict[str, Json]:
 
 
 def _always_missing(cited: Cited, options: Options) -> list[Missing]:
-    found = [Missing(what="calibration", why="this client's floor has not been measured on this host")]
+    found: list[Missing] = []
     if cited.launch is None:
         why = (
             "no recipe (--label)" if cited.arm is None else f"no live launch of {cited.arm.name} serves {options.host}"
@@ -184,9 +189,13 @@ def _provenance(options: Options, probed: ProbeReport, cited: Cited, model: str)
         host = replace(host, packages=launch.versions, why_no_packages=None)
     bodies = {name: _json(got.body) for name, got in probed.fetched.items() if got.status == 200}
     found = gather(host=host, bodies=bodies, settings=launch.resolved if launch else {}, asked=model)
-    if launch is None or launch.model.get("sha256") is None:
+    if launch is None:
         return found
-    return replace(found, missing=tuple(one for one in found.missing if one.what != "model.revision"))
+    others = tuple(one for one in found.missing if one.what != "model.revision")
+    if launch.model.get("sha256") or launch.model.get("revision"):
+        return replace(found, missing=others)
+    why = str(launch.model.get("why_sha256") or launch.model.get("why_revision") or "its launch names neither")
+    return replace(found, missing=(*others, Missing(what="model.revision", why=why)))
 
 
 def _json(body: bytes | None) -> Json:

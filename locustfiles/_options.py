@@ -5,12 +5,14 @@ import re
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from locust.argument_parser import LocustArgumentParser
-
 from infra.target import Target, TargetError
+from locustfiles._offered import offered_arms, offered_scenarios
+
+if TYPE_CHECKING:  # importing it patches the process, which is the locustfile's to do
+    from locust.argument_parser import LocustArgumentParser
 
 
 class UsageError(Exception):
@@ -34,33 +36,53 @@ class Options:
     client_metrics_port: int | None
     passes: int
     seed: int | None
+    no_profile: bool = False
+    calibration: Path | None = None  # None: the one that fits best, or none where ``cite_calibration`` is off
+    cite_calibration: bool = True
+    shards: str = "ship"  # where workers' lines go: "ship" to the master, "keep" on the worker, else a folder or URL
 
 
-def add_options(parser: LocustArgumentParser) -> None:
+def add_options(parser: "LocustArgumentParser") -> None:
     group = parser.add_argument_group("Evidence", "What to run, against what, and where the evidence goes")
-    group.add_argument("--scenario", default="", metavar="FILE", help="scenario to run (scenarios/*.toml)")
-    group.add_argument("--arm", default="", metavar="NAME", help="recipe the server was launched from (infra/arms)")
-    group.add_argument("--label", default="", metavar="TEXT", help="name for a server without a recipe")
-    group.add_argument("--run-dir", default="runs", metavar="DIR", help="where the run's folder lands")
-    group.add_argument("--model", default="", metavar="NAME", help="model to ask for (default: the server's only one)")
-    group.add_argument(
+
+    def add(*names: str, **how: Any) -> None:
+        """To the group, and a field of the web UI: Locust makes fields of what is added to the parser itself."""
+        action: Any = group.add_argument(*names, **how)
+        action.include_in_web_ui = True
+
+    add(
+        "--scenario",
+        default="",
+        metavar="FILE",
+        choices=offered_scenarios(),
+        help="scenario to run (scenarios/*.toml)",
+    )
+    add(
+        "--arm",
+        default="",
+        metavar="NAME",
+        choices=offered_arms(),
+        help="recipe the server was launched from (infra/arms)",
+    )
+    add("--label", default="", metavar="TEXT", help="name for a server without a recipe")
+    add("--run-dir", default="runs", metavar="DIR", help="where the run's folder lands")
+    add("--model", default="", metavar="NAME", help="model to ask for (default: the server's only one)")
+    add(
         "--metrics-url",
         action="append",
         default=None,
         metavar="URL",
         help="a /metrics endpoint of the server; repeatable (default: host, its path prefix, /metrics)",
     )
-    group.add_argument(
+    add(
         "--prometheus-url",
         default="",
         metavar="URL",
         help="a Prometheus that scrapes the server: asked for the run's window",
     )
-    group.add_argument(
-        "--client-metrics-port", default="", metavar="PORT", help="serve this client's live metrics on loopback"
-    )
-    group.add_argument("--transport", default="wire", choices=["wire", "openai"], help="what times the stream")
-    group.add_argument("--extra-body", default="", metavar="JSON", help="fields added to every request body")
+    add("--client-metrics-port", default="", metavar="PORT", help="serve this client's live metrics on loopback")
+    add("--transport", default="wire", choices=["wire", "openai"], help="what times the stream")
+    add("--extra-body", default="", metavar="JSON", help="fields added to every request body")
     # Locust knows a secret field on the parser only, not in a group.
     parser.add_argument(
         "--header",
@@ -70,9 +92,22 @@ def add_options(parser: LocustArgumentParser) -> None:
         is_secret=True,
         help="header added to every request; repeatable; never written into the evidence",
     )
-    group.add_argument("--passes", default=1, type=int, metavar="N", help="passes over the mix, after one warm-up")
-    group.add_argument("--seed", default="", metavar="N", help="order of the prompts, in place of the scenario's seed")
-    group.add_argument("--note", default="", metavar="TEXT", help="a note kept in the manifest")
+    add(
+        "--calibration",
+        default="",
+        metavar="FILE",
+        help='calibration of this client to cite, or "none" (default: the best fit in calibrations/ beside the runs)',
+    )
+    add("--passes", default=1, type=int, metavar="N", help="passes over the mix, after one warm-up")
+    add("--seed", default="", metavar="N", help="order of the prompts, in place of the scenario's seed")
+    add("--no-profile", action="store_true", help="leave out the scenario's profiler window: this run is to be timed")
+    add(
+        "--shards",
+        default="ship",
+        metavar="ship|keep|PLACE",
+        help="where the lines of many workers go: to the master, nowhere, or a folder or URL; these seal digests",
+    )
+    add("--note", default="", metavar="TEXT", help="a note kept in the manifest")
 
 
 def _as_list(value: str | list[str] | None) -> list[str]:
@@ -150,6 +185,17 @@ def _whole_number(option: str, value: object, least: int, limit: int) -> int:
     return number
 
 
+def own_headers(parsed: Namespace) -> dict[str, str]:
+    """``--header`` of this process: all that a worker takes from its own command line. Raises UsageError."""
+    return _headers(_as_list(parsed.header))
+
+
+def _shards(text: str) -> str:
+    if text in ("ship", "keep") or "/" in text:
+        return text
+    raise UsageError(f"--shards {text!r} is none: give ship, keep, a folder (with a /) or a URL")
+
+
 def read_options(parsed: Namespace, host: str | None) -> Options:
     """Options from Locust's parsed command line.
 
@@ -173,7 +219,7 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
         metrics_urls=tuple(metrics) or (checked_host + "/metrics",),
         transport=parsed.transport,
         extra_body=_extra_body(parsed.extra_body),
-        headers=_headers(_as_list(parsed.header)),
+        headers=own_headers(parsed),
         note=parsed.note or None,
         prometheus_url=_url_or_none("--prometheus-url", parsed.prometheus_url),
         client_metrics_port=(
@@ -181,6 +227,10 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
             if parsed.client_metrics_port != ""
             else None
         ),
+        shards=_shards(parsed.shards),
         passes=_whole_number("--passes", parsed.passes, 1, 1001),
         seed=_whole_number("--seed", parsed.seed, 0, 2**63) if parsed.seed != "" else None,
+        no_profile=bool(parsed.no_profile),
+        calibration=Path(parsed.calibration) if parsed.calibration not in ("", "none") else None,
+        cite_calibration=parsed.calibration != "none",
     )

@@ -14,7 +14,8 @@ from evidence.folder import RunWriter
 from evidence.records import Scrape
 from infra.provenance.clock_offset import on_this_host
 from infra.telemetry import dcgm
-from infra.telemetry.client_metrics import ClientMetricsError, LiveMetrics, start
+from infra.telemetry.child_server import Child
+from infra.telemetry.client_metrics import ClientMetricsError, start
 from infra.telemetry.gpu_sampler import SamplerProcess
 from infra.telemetry.prometheus_queries import fetch_windows, run_window
 from infra.telemetry.scrape import Scraper
@@ -52,7 +53,8 @@ class Telemetry:
         self._stop: Event | None = None
         self._loop: gevent.Greenlet | None = None
         self._rest_before = False
-        self._live: LiveMetrics | None = None
+        self._level: str | None = None
+        self._live: Child | None = None
         self._gpus: SamplerProcess | None = None
 
     def begin(self) -> None:
@@ -68,12 +70,13 @@ class Telemetry:
             )
             self._gpus.start()
 
-    def open_window(self) -> None:
-        """At rest, one scrape, then one each interval until the window is closed."""
+    def open_window(self, level: str | None = None) -> None:
+        """At rest, one scrape, then one each interval until the window is closed; all with the level's label."""
+        self._level = level
         self._rest_before = self._at_rest("before the measured requests")
-        self._scraper.scrape("before")
+        self._scraper.scrape("before", level)
         self._stop = Event()
-        self._loop = gevent.spawn(self._scraper.loop, self._interval_s, self._stop)
+        self._loop = gevent.spawn(self._scraper.loop, self._interval_s, self._stop, level=level)
         self._loop.link_exception(lambda dead: self._on_failure(dead.exception))
 
     def close_window(self) -> None:
@@ -83,7 +86,7 @@ class Telemetry:
             self._loop.join()
             self._loop = None
         rest_after = self._at_rest("after the measured requests")
-        self._scraper.scrape("after")
+        self._scraper.scrape("after", self._level)
         if self._options.prometheus_url is not None:
             self._ask_prometheus(self._options.prometheus_url, rest_after)
 
@@ -106,16 +109,17 @@ class Telemetry:
             version=self._version,
             interval_s=IDLE_INTERVAL_S,
             limit_s=IDLE_LIMIT_S,
+            level=self._level,
             sleep=gevent.sleep,
         )
         if not idle.proven:
-            self._writer.notice(f"not shown to be at rest {when}: {idle.seen}")
+            self._writer.notice(f"not shown to be at rest {when}{_of(self._level)}: {idle.seen}")
         return idle.proven
 
     def _ask_prometheus(self, url: str, rest_after: bool) -> None:
         run_id = self._writer.manifest.run_id
         window = run_window(
-            self._scrapes, run_id=run_id, level=None, at_rest_before=self._rest_before, at_rest_after=rest_after
+            self._scrapes, run_id=run_id, level=self._level, at_rest_before=self._rest_before, at_rest_after=rest_after
         )
         if window is None:
             self._writer.notice(f"{url} was not asked: no scrapes frame a window")
@@ -129,3 +133,7 @@ class Telemetry:
         if not on_this_host(self._options.host):
             why = "the server runs on another host; its GPU readings are those of windows.jsonl"
             self._writer.gpu(dcgm.nothing(why, run_id=run_id, at_unix_s=time.time()))
+
+
+def _of(level: str | None) -> str:
+    return "" if level is None else f" of level {level}"

@@ -1,10 +1,10 @@
 """The abstract user of every locustfile, and the listeners that start and join the recorder."""
 
 import logging
-import os
-import signal
 import sys
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
 import gevent
 from locust import User, events
@@ -13,19 +13,28 @@ from locust.exception import StopUser
 
 from evidence.errors import EvidenceError
 from evidence.records import Request
-from locustfiles._options import Options, UsageError, add_options, read_options
+from locustfiles._crew import RunOver
+from locustfiles._distributed import AnySession, MasterSession, WorkerSession
+from locustfiles._lengths import plan_of_options
+from locustfiles._options import Options, UsageError, add_options, own_headers, read_options
+from locustfiles._ports import choose_defaults
+from locustfiles._sender import keys_of
 from locustfiles._session import Session
-from scenarios.plan import PlannedRequest
-from scenarios.stock import plan_from_file
+from locustfiles._stopping import end_well, ignore
+from locustfiles._transports import Transport
+from locustfiles._web import attach
+from scenarios.notices import plan_notices
+from scenarios.plan import Plan, PlannedRequest
 from scenarios.strict_toml import ScenarioError
 
 USAGE = 2
+LOCUSTFILES = {"sequential": "sequential", "concurrency": "sweep", "context": "sweep", "arrivals": "arrivals"}
 
 # One run a process in headless mode: the session lives as long as the process.
-_sessions: dict[int, Session] = {}
+_sessions: dict[int, AnySession] = {}
 
 
-def session_of(environment: Environment) -> Session:
+def session_of(environment: Environment) -> AnySession:
     return _sessions[id(environment)]
 
 
@@ -37,16 +46,23 @@ class EvidenceUser(User):
     """Sends planned requests through the session and tells Locust's live view how they ended."""
 
     abstract = True
+    kinds: ClassVar[tuple[str, ...]] = ()  # the scenarios it is for
 
     def on_start(self) -> None:
-        self.session = session_of(self.environment)
+        session = session_of(self.environment)
+        assert not isinstance(session, MasterSession), "a master sends nothing"
+        self.session = session
         self.transport = self.session.transport()
 
     def on_stop(self) -> None:
         self.transport.close()
 
-    def send(self, planned: PlannedRequest) -> Request:
-        record = self.session.send(planned, self.transport)
+    def send(self, planned: PlannedRequest, transport: Transport | None = None, due_ns: int | None = None) -> None:
+        """One planned request, over this user's own transport where none is given."""
+        self.session.send(planned, transport or self.transport, due_ns=due_ns, told=partial(self._told, planned))
+
+    def _told(self, planned: PlannedRequest, record: Request) -> None:
+        """Locust's live view hears of a request once its line is written."""
         failure = None if record.outcome == "completed" else RequestFailed(record.outcome)
         self.environment.events.request.fire(
             request_type="warmup" if planned.phase == "warmup" else planned.endpoint,
@@ -56,17 +72,22 @@ class EvidenceUser(User):
             exception=failure,
             context={},
         )
-        return record
 
     def finish(self) -> None:
         """Ends the run from within a user: Locust is told to quit once this user has stopped."""
         gevent.spawn(self.environment.runner.quit)
         raise StopUser
 
+    def fault(self, error: BaseException) -> None:
+        """What a greenlet of this user's raised ends the run."""
+        self.session.beside_failed(error)
+
     def guarded(self, replay: Any) -> None:
         """Runs ``replay``; this process's one boundary for exceptions that nobody expected."""
         try:
             replay()
+        except RunOver:
+            raise StopUser from None  # the run ends already
         except Exception as error:  # noqa: BLE001  the boundary of the house rules: recorded, and the run ends
             self.session.failed(error)
         self.finish()
@@ -74,20 +95,24 @@ class EvidenceUser(User):
 
 def _on_parser(parser: Any, **_kwargs: Any) -> None:
     add_options(parser)
+    choose_defaults(parser, sys.argv[1:])
+    parser.set_defaults(web_host="127.0.0.1")  # Locust's own default is every interface
 
 
 def _on_init(environment: Environment, **_kwargs: Any) -> None:
     """Everything that was typed is checked, and the folder made, before the first user exists."""
     assert environment.parsed_options is not None
+    environment.events.quitting.add_listener(_on_quitting)  # here: the last one added is the first one called
     try:
-        _refuse_what_does_not_run(environment.parsed_options)
+        _refuse_what_does_not_run(environment.parsed_options, sequential=environment.shape_class is None)
         _quieten(environment.parsed_options)
-        gevent.signal_handler(
-            signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM
-        )  # a closed terminal ends the run well
-        options: Options = read_options(environment.parsed_options, environment.host)
-        plan = plan_from_file(options.scenario, passes=options.passes, seed=options.seed)
-        _sessions[id(environment)] = Session(options, plan)
+        end_well(environment)
+        if environment.parsed_options.worker:
+            _sessions[id(environment)] = _worker_session(environment)
+        elif environment.web_ui is not None:  # a session for each run that is started there
+            attach(environment, lambda: open_session(environment), lambda: close_session(environment))
+        else:
+            open_session(environment)
     except (UsageError, ScenarioError) as error:
         print(error, file=sys.stderr)
         sys.exit(USAGE)
@@ -96,24 +121,83 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
         sys.exit(error.exit_code)
 
 
+def _worker_session(environment: Environment) -> WorkerSession:
+    """Of a worker's own command line only its keys and its folder count; all else comes from its master."""
+    parsed = environment.parsed_options
+    assert parsed is not None
+    return WorkerSession(keys_of(own_headers(parsed)), Path(parsed.run_dir or "runs"), environment.runner)
+
+
+def open_session(environment: Environment) -> AnySession:
+    """The session of a run with the options as they stand: its folder is made.
+
+    Raises UsageError, ScenarioError or EvidenceError where the run cannot begin.
+    """
+    assert environment.parsed_options is not None
+    options: Options = read_options(environment.parsed_options, environment.host)
+    plan, notes = plan_of_options(options)
+    _refuse_other_kinds(environment, plan)
+    for said in plan_notices(plan.scenario):
+        print(said, file=sys.stderr)
+    parsed = environment.parsed_options
+    session: MasterSession | Session
+    if parsed.master:
+        session = MasterSession(options, plan, environment.runner, n_workers=parsed.expect_workers)
+        parsed.header = None  # Locust would send it to every worker, unencrypted; each has its own
+    else:
+        session = Session(options, plan)
+    _sessions[id(environment)] = session
+    for note in notes:
+        session.recorder.notice(note)
+    return session
+
+
+def close_session(environment: Environment) -> int | None:
+    """Seals and judges the run once its users have stopped; its exit code, None where there is no run."""
+    session = _sessions.get(id(environment))
+    if session is None:
+        return None
+    session.seal()
+    return session.verdict()
+
+
+def _refuse_other_kinds(environment: Environment, plan: Plan) -> None:
+    kind = plan.scenario.kind
+    for user in environment.user_classes:
+        if issubclass(user, EvidenceUser) and kind not in user.kinds:
+            raise UsageError(f'the scenario is of kind = "{kind}": run it with -f locustfiles/{LOCUSTFILES[kind]}.py')
+
+
 def _quieten(parsed: Any) -> None:
     """Locust's tables of rounded percentiles are a live view at best: one progress bar and the verdict are printed."""
     parsed.only_summary = True
     logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
 
 
-def _refuse_what_does_not_run(parsed: Any) -> None:
+def _refuse_what_does_not_run(parsed: Any, *, sequential: bool) -> None:
     """Ways of running that this version would get wrong, refused before a folder is made."""
-    if parsed.master or parsed.worker or parsed.processes:
-        raise UsageError("one process records a run in this version: leave --master, --worker and --processes out")
-    if not parsed.headless:
-        raise UsageError("the web UI does not record a run in this version: add --headless")
+    if parsed.worker:
+        return
+    if sequential and (parsed.master or parsed.processes):
+        raise UsageError("a sequential replay is one user's: leave --master, --worker and --processes out")
+    if sequential and not parsed.headless:
+        raise UsageError("a sequential replay has nothing to start or stop in the web UI: add --headless")
     if parsed.json or parsed.json_file:
         raise UsageError("Locust's own JSON is rounded and no evidence: use `python -m analysis summary RUN --json`")
     if parsed.tags or parsed.exclude_tags:
         raise UsageError("--tags and --exclude-tags choose tasks, and there is one: leave them out")
-    if parsed.num_users not in (None, 1):
-        raise UsageError(f"--users {parsed.num_users}: a sequential replay has one user; leave the option out")
+    if sequential:
+        if parsed.num_users not in (None, 1):
+            raise UsageError(f"--users {parsed.num_users}: a sequential replay has one user; leave the option out")
+        return
+    if parsed.num_users is not None:
+        raise UsageError(f"--users {parsed.num_users}: the scenario's levels say how many; leave the option out")
+    if parsed.spawn_rate is not None:
+        raise UsageError("--spawn-rate: each level's is chosen and recorded with it; leave the option out")
+    if parsed.run_time is not None:
+        raise UsageError("--run-time: a level ends by its requests or by levels.steady_s; leave the option out")
+    if parsed.stop_timeout:
+        raise UsageError("--stop-timeout: levels are drained, and a stop records what it cuts short; leave it out")
 
 
 def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
@@ -121,21 +205,27 @@ def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
     session = _sessions.get(id(environment))
     if session is None:
         return
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # a second signal must not break into the sealing
+    ignore()
     environment.process_exit_code = 1  # until the folder is sealed and judged: Locust swallows what a listener raises
     if environment.runner is not None and environment.runner.user_count:
         environment.runner.stop()
-    session.seal()
-    environment.process_exit_code = session.verdict()
+    environment.process_exit_code = close_session(environment)
+
+
+def _on_test_stopping(environment: Environment, **_kwargs: Any) -> None:
+    """Whoever waits for a next request stops by itself."""
+    session = _sessions.get(id(environment))
+    if session is not None:
+        session.stop_taking()
 
 
 def _on_quit(**_kwargs: Any) -> None:
     for session in _sessions.values():
-        print(session.path, flush=True)
+        if session.path is not None:
+            print(session.path, flush=True)
 
 
 events.init_command_line_parser.add_listener(_on_parser)
 events.init.add_listener(_on_init)
-events.quitting.add_listener(_on_quitting)
+events.test_stopping.add_listener(_on_test_stopping)
 events.quit.add_listener(_on_quit)

@@ -5,6 +5,7 @@ locust -f locustfiles/sequential.py --headless --host URL --scenario FILE (--arm
 
 from locust import task
 
+from locustfiles._session import Session
 from locustfiles._user import EvidenceUser
 
 
@@ -12,12 +13,14 @@ class SequentialUser(EvidenceUser):
     """One user, whatever the number asked for: more would not be sequential."""
 
     fixed_count = 1
+    kinds = ("sequential",)
 
     @task
     def replay(self) -> None:
         self.guarded(self._replay)
 
     def _replay(self) -> None:
+        assert isinstance(self.session, Session), "a sequential replay is one process's"
         self.session.begin(self.environment.runner.quit)
         plan = self.session.plan
         for planned in plan.warmup:

@@ -1,7 +1,9 @@
 """What a scenario file may say: the TOML of one measured replay, strict in names, types and ranges.
 
-Kinds that run in this version: ``sequential`` (the plan is replayed one request at a time). Other kinds, their sections
-and profiled launches are refused in a sentence, so that a file is never half obeyed.
+Kinds: ``sequential`` (the plan is replayed one request at a time), ``concurrency`` (closed loop, levels of users),
+``context`` (levels of prompt length) and ``arrivals`` (open loop). Each of the last three has a section of its own
+(``scenarios/load_sections.py``); a section without its kind, or the reverse, is refused, so that a file is never half
+obeyed.
 
 Defaults stand only where leaving a key out cannot change what is claimed; ``name``, ``kind``, ``mix.domains`` and
 ``request.max_tokens`` must be written. The resolved scenario, defaults included, is what a manifest records.
@@ -9,15 +11,24 @@ Defaults stand only where leaving a key out cannot change what is claimed; ``nam
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from prompts.load import DOMAINS, WARMUP
-from scenarios.strict_toml import Problem, ScenarioError, Tree, check_tree, nearest, read_toml, refusal
+from scenarios.load_sections import Arrivals, Context, Levels, Profile
+from scenarios.section import Endpoint, Order, Seconds, Section, Tokens
+from scenarios.strict_toml import Problem, ScenarioError, check_tree, nearest, read_toml, refusal
 
-KINDS_THAT_RUN = ("sequential",)
-KINDS_TO_COME = {"concurrency": "levels", "context": "context", "arrivals": "arrivals"}  # kind -> its own section
+Kind = Literal["sequential", "concurrency", "context", "arrivals"]
+SECTION_OF = {"concurrency": "levels", "context": "context", "arrivals": "arrivals"}  # kind -> its own section
 
 EXAMPLES = {
     "name": 'name = "my-run" at the top of the file',
@@ -26,10 +37,17 @@ EXAMPLES = {
     "mix.domains": "domains = { code = 30, prose = 30, json = 30 } under [mix]",
     "request": "a section [request] with max_tokens = { code = 512, prose = 512, json = 384 }",
     "request.max_tokens": "max_tokens = { code = 512, prose = 512, json = 384 } under [request]",
+    "levels": "a section [levels] with users = [1, 2, 4, 8] and requests = 90",
+    "levels.users": "users = [1, 2, 4, 8] under [levels]",
+    "context": "a section [context] with target_tokens = [1024, 4096] and requests = 30",
+    "context.target_tokens": "target_tokens = [1024, 4096] under [context]",
+    "context.requests": "requests = 30 under [context]",
+    "arrivals": 'a section [arrivals] with process = "poisson", rate_per_s = [1.0, 2.0] and requests = 90',
+    "arrivals.process": 'process = "poisson" under [arrivals]',
+    "arrivals.rate_per_s": "rate_per_s = [1.0, 2.0] under [arrivals]",
+    "telemetry.profile.steps": "profile = { steps = 5, after_requests = 10 } under [telemetry]",
+    "telemetry.profile.after_requests": "profile = { steps = 5, after_requests = 10 } under [telemetry]",
 }
-
-Order = Literal["shuffled", "blocked", "listed"]
-Endpoint = Literal["chat", "completions"]
 
 
 def _how_many(value: object) -> int | Literal["all"]:
@@ -48,14 +66,6 @@ def _plain_name(value: str) -> str:
 
 
 HowMany = Annotated[int | Literal["all"], PlainValidator(_how_many)]
-Tokens = Annotated[int, Field(gt=0, le=10_000_000)]
-Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
-
-
-class Section(BaseModel):
-    """A frozen table of a scenario: unknown keys, wrong types, inf and nan are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Mix(Section):
@@ -110,16 +120,27 @@ class Limits(Section):
 
 
 class Telemetry(Section):
-    """How often the server's ``/metrics`` is read while the measured requests run."""
+    """How often the server's ``/metrics`` is read while the measured requests run, and whether it is profiled.
+
+    A profiled launch is never timed. None: no profiler is started.
+    """
 
     scrape_interval_s: Annotated[float, Field(ge=0.05, le=3600)] = 1.0
+    profile: Profile | None = None
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(handler(self), ("profile",))
 
 
 class Scenario(Section):
-    """One scenario as resolved: what was written, and the defaults for the rest."""
+    """One scenario as resolved: what was written, and the defaults for the rest.
+
+    Dumped without the sections its kind does not have, so that a scenario keeps its digest when kinds are added.
+    """
 
     name: Annotated[str, AfterValidator(_plain_name)]
-    kind: Literal["sequential"]
+    kind: Kind
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     mix: Mix
     request: RequestOptions
@@ -127,6 +148,29 @@ class Scenario(Section):
     cache: Cache = Cache()
     limits: Limits = Limits()
     telemetry: Telemetry = Telemetry()
+    levels: Levels | None = None
+    context: Context | None = None
+    arrivals: Arrivals | None = None
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_none(handler(self), tuple(SECTION_OF.values()))
+
+    @model_validator(mode="after")
+    def _kind_has_its_section(self) -> Self:
+        for kind, section in SECTION_OF.items():
+            there = getattr(self, section)
+            if there is not None and kind != self.kind:
+                message = f'belongs to kind = "{kind}", and this file says kind = "{self.kind}"; change kind or take'
+                raise refusal(section, there.model_dump(mode="json"), f"{message} the section out")
+            if there is None and kind == self.kind:
+                message = f'is missing, and kind = "{kind}" needs it; write {EXAMPLES[section]}'
+                raise refusal(section, None, message)
+        searched = (self.levels is not None and self.levels.search, self.arrivals is not None and self.arrivals.search)
+        if any(searched) and self.limits.ttft_slo_s is None and self.limits.tpot_slo_s is None:
+            message = "has no objective to hold; write ttft_slo_s = 0.5 or tpot_slo_s = 0.05 into [limits]"
+            raise refusal("levels.search" if searched[0] else "arrivals.search", True, message)
+        return self
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -165,30 +209,12 @@ def load_scenario(path: Path) -> Scenario:
     Prompt files are not opened here: see ``scenarios.stock.load_stock_for``.
     """
     tree = read_toml(path)
-    if refused := _not_in_this_version(tree):
-        raise ScenarioError(path, *refused)
+    if tree.get("kind") is None and ("arms" in tree or "scenario" in tree):
+        key = "scenario" if "scenario" in tree else "arms"
+        message = "this is a study file, and a scenario is wanted here; name the scenario file it names"
+        raise ScenarioError(path, Problem(key=key, value=tree[key], message=message))
     return check_tree(path, tree, Scenario, EXAMPLES)
 
 
-def _not_in_this_version(tree: Tree) -> list[Problem]:
-    runs = "kinds that run in this version: " + ", ".join(KINDS_THAT_RUN)
-    kind = tree.get("kind")
-    if isinstance(kind, str) and kind in KINDS_TO_COME:
-        message = f'does not run in this version ({runs}); set kind = "{KINDS_THAT_RUN[0]}" or use another file'
-        return [Problem(key="kind", value=kind, message=message)]
-    if kind is None and ("arms" in tree or "scenario" in tree):
-        key = "scenario" if "scenario" in tree else "arms"
-        message = f"this is a study file, and studies do not run in this version; name a scenario file instead ({runs})"
-        return [Problem(key=key, value=tree[key], message=message)]
-    refused = []
-    for other, section in KINDS_TO_COME.items():
-        if section in tree:
-            message = (
-                f'the section belongs to kind = "{other}", which does not run in this version ({runs}); take it out'
-            )
-            refused.append(Problem(key=section, value=tree[section], message=message))
-    telemetry = tree.get("telemetry")
-    if isinstance(telemetry, dict) and "profile" in telemetry:
-        message = "profiled launches do not run in this version; take profile out of [telemetry]"
-        refused.append(Problem(key="telemetry.profile", value=telemetry["profile"], message=message))
-    return refused
+def _without_none(dumped: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in dumped.items() if value is not None or key not in keys}

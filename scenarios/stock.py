@@ -6,6 +6,7 @@ ScenarioError here, with the prompt file's path and line, so that one class reac
 
 from pathlib import Path
 
+from prompts.filler import FILES, FOLDER
 from prompts.load import (
     DOMAINS,
     WARMUP,
@@ -17,6 +18,7 @@ from prompts.load import (
     refuse_clashes,
     stock_path,
 )
+from scenarios.lengths import Counter
 from scenarios.plan import Plan, Stock, expand
 from scenarios.schema import Scenario, load_scenario
 from scenarios.strict_toml import Problem, ScenarioError
@@ -36,15 +38,26 @@ def load_stock_for(scenario: Scenario, source: Path) -> Stock:
         raise ScenarioError(error.path, problem, line=error.line) from error
 
 
-def plan_from_file(path: Path, *, passes: int = 1, seed: int | None = None) -> Plan:
+def plan_from_file(
+    path: Path,
+    *,
+    passes: int = 1,
+    seed: int | None = None,
+    count: Counter | None = None,
+    limit_tokens: int | None = None,
+    outline: bool = False,
+) -> Plan:
     """The plan of a scenario file: load it, open its prompts, expand. Raises ScenarioError.
 
     ``seed`` stands in for the file's own: the paired launches of a study each have their order, the same in every arm.
+    ``count`` is the server's tokenizer, which kind context and a trace of lengths need, and ``limit_tokens`` the
+    server's context; what ``count`` raises passes through. ``outline``: for looking at, without a tokenizer.
     """
     scenario = load_scenario(path)
     if seed is not None:
         scenario = Scenario.model_validate({**scenario.model_dump(), "seed": seed})
-    return expand(scenario, load_stock_for(scenario, path), passes=passes, source=path)
+    stock = load_stock_for(scenario, path)
+    return expand(scenario, stock, passes=passes, source=path, count=count, limit_tokens=limit_tokens, outline=outline)
 
 
 def _opened(scenario: Scenario, source: Path) -> Stock:
@@ -54,6 +67,7 @@ def _opened(scenario: Scenario, source: Path) -> Stock:
     used = [domain for domain in DOMAINS if domain in scenario.mix.domains]
     used += [WARMUP] if scenario.warmup.requests else []
     sha256 = {f"prompts/{domain}.jsonl": file_sha256(stock_path(domain)) for domain in used}
+    sha256 |= _material(scenario, source)
     for index, written in enumerate(scenario.mix.files):
         path = source.parent / written
         own = _own_prompts(scenario, source, index, path)
@@ -66,6 +80,17 @@ def _opened(scenario: Scenario, source: Path) -> Stock:
             by_domain[prompt.domain] = (*by_domain.get(prompt.domain, ()), prompt)
     refuse_clashes(files)
     return Stock(by_domain=by_domain, warmup=ours[WARMUP], sha256=sha256)
+
+
+def _material(scenario: Scenario, source: Path) -> dict[str, str]:
+    """Digests of what prompts are lengthened with, and of the trace: both can change the plan."""
+    sha256 = {}
+    trace = None if scenario.arrivals is None else scenario.arrivals.trace
+    if scenario.context is not None or trace is not None:
+        sha256 = {f"prompts/material/{name}": file_sha256(FOLDER / name) for name in FILES}
+    if trace is not None and (source.parent / trace).is_file():
+        sha256[trace] = file_sha256(source.parent / trace)
+    return sha256
 
 
 def _own_prompts(scenario: Scenario, source: Path, index: int, path: Path) -> tuple[Prompt, ...]:

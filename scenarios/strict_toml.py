@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -116,8 +116,15 @@ def check_tree(path: Path, tree: Tree, model: type[ModelT], examples: Mapping[st
     try:
         return model.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        found = error.errors(include_url=False)
+        found = [one for one in error.errors(include_url=False) if not _follows(one, error)]
         raise ScenarioError(path, *(_explained(one, tree, model, examples) for one in found)) from error
+
+
+def _follows(error: ErrorDetails, all_of: ValidationError) -> bool:
+    """A list counts as too short when its entries were refused: then they are told, not the list."""
+    loc = error["loc"]
+    inner = (one["loc"] for one in all_of.errors(include_url=False))
+    return error["type"] == "too_short" and any(one[: len(loc)] == loc and len(one) > len(loc) for one in inner)
 
 
 def _whole(path: Path, message: str, line: int | None = None) -> ScenarioError:
@@ -172,6 +179,8 @@ def _explained(error: ErrorDetails, tree: Tree, model: type[BaseModel], examples
         meant = nearest(value, allowed) if isinstance(value, str) else None
         hint = f'did you mean "{meant}"?' if meant else "write one of " + ", ".join(f'"{a}"' for a in allowed)
         return Problem(key=key, value=value, message=f"is not one of the values this key takes; {hint}")
+    if error["type"] == "tuple_type" and key in examples:
+        return Problem(key=key, value=value, message=f"must be a list; write {examples[key]}")
     words = PLAIN_WORDS.get(error["type"])
     message = words.format(**context) if words else f"{error['msg']}; correct the value"
     return Problem(key=key, value=value, message=message)
@@ -188,7 +197,7 @@ def _value_at(tree: object, loc: tuple[int | str, ...]) -> object:
 
 def _unknown_key(loc: tuple[int | str, ...], model: type[BaseModel]) -> str:
     name, sections = str(loc[-1]), _sections(model)
-    here = str(loc[-2]) if len(loc) > 1 else ""
+    here = ".".join(str(part) for part in loc[:-1])
     places = {section: f"in [{section}]" if section else "at the top of the file" for section in sections}
     wrong, known = f"is not a key {places[here]}", sections[here]
     if homes := [places[section] for section, keys in sections.items() if name in keys]:
@@ -198,10 +207,11 @@ def _unknown_key(loc: tuple[int | str, ...], model: type[BaseModel]) -> str:
     return f"{wrong}, where {', '.join(known)} may stand; correct its name or take it out"
 
 
-def _sections(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Key names by section, "" for the top."""
-    sections = {"": list(model.model_fields)}
+def _sections(model: type[BaseModel], at: str = "") -> dict[str, list[str]]:
+    """Key names by dotted section, "" for the top; sections that may be left out (``Levels | None``) too."""
+    sections = {at: list(model.model_fields)}
     for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            sections[name] = list(field.annotation.model_fields)
+        for one in (field.annotation, *get_args(field.annotation)):
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                sections |= _sections(one, f"{at}.{name}" if at else name)
     return sections

@@ -2,6 +2,13 @@
 
 ``order``: "abba" takes the arms of a pair in a seeded order and mirrors it in the next pair, so that a linear drift
 cancels over two pairs (it wants an even number of launches); "randomised" draws an order for each pair.
+
+``profile_launches``: after everything timed, each arm is launched so many times more with the scenario's profiler
+window; such a launch is never timed. ``preflight``: under "enforce" an arm that the preflight refuses is not started
+and stands as not measured; under "note" it is started all the same, to see what the engine does.
+``smoke_starts``: true starts every arm once for a moment before the first cell; false takes an arm's first cell for
+that, where starts are dear: what does not match is then seen after that cell, and stops the study as well.
+An arm is a recipe's name, or a recipe's file (``mine.toml``) beside the study file.
 """
 
 from pathlib import Path
@@ -9,7 +16,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from scenarios.schema import Section
+from scenarios.section import Section
 from scenarios.strict_toml import Problem, ScenarioError, Tree, check_tree, read_toml, refusal
 
 EXAMPLES = {
@@ -34,8 +41,11 @@ class StudyFile(Section):
     order: Literal["abba", "randomised"] = "randomised"
     control_launches: Annotated[int, Field(ge=0, le=1000)] = 0  # extra launches of the baseline, paired with its own
     status: Literal["to-run", "planned"] = "to-run"  # "planned": its estimates never stand among measurements
+    profile_launches: Annotated[int, Field(ge=0, le=10)] = 0  # of each arm, profiled and never timed
+    preflight: Literal["enforce", "note"] = "enforce"
+    smoke_starts: bool = True
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None  # of launch and prompt orders; None: the scenario's
-    drop_order: tuple[Literal["launches", "control"], ...] = ("launches", "control")  # what a time budget drops first
+    drop_order: tuple[Literal["launches", "control", "profile"], ...] = ("profile", "launches", "control")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -50,9 +60,17 @@ class StudyFile(Section):
         if self.control_launches > self.launches:
             message = f"is more than launches = {self.launches}, and each is paired with one; write that or less"
             raise refusal("control_launches", self.control_launches, message)
+        stems = [arm_name(arm) for arm in self.arms]
+        if len(set(stems)) != len(stems):
+            raise refusal("arms", list(self.arms), "names two recipes of one name; give each a name of its own")
         if len(set(self.drop_order)) != len(self.drop_order):
             raise refusal("drop_order", list(self.drop_order), "names a thing twice; name each once")
         return self
+
+
+def arm_name(word: str) -> str:
+    """The name of an arm that a study file names by its recipe's name or by its recipe's file."""
+    return word.removesuffix(".toml")
 
 
 def is_study(tree: Tree) -> bool:

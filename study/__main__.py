@@ -8,18 +8,23 @@ import argparse
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from infra.launching.recipes import ArmError
 from scenarios.stock import plan_from_file
 from scenarios.strict_toml import ScenarioError, read_toml
 from scenarios.study_file import is_study, load_study
+from study import calibrate
 from study.check import ASSUMED_TOK_PER_S, report_of_error, report_on, table_of
 from study.check_study import study_report, study_table
 from study.demo import demo
-from study.run import run_command
+from study.run import Asked, run_command
+from study.workload import workload_of
 
 GOOD, EVIDENCE_SAYS_NO, USAGE, NOT_WRITTEN = 0, 1, 2, 3
 
@@ -48,10 +53,22 @@ def parser() -> argparse.ArgumentParser:
         "--budget", metavar="MINUTES", type=_rate, help="drop what the file says may be dropped, in its order"
     )
     run.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the study's folder lands")
+    run.add_argument(
+        "--models", metavar="DIR", type=Path, help="where models lie by the names arms use; for preflight and launches"
+    )
+    run.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set for every engine and run, and put on record; repeatable (CUDA_VISIBLE_DEVICES=0,1)",
+    )
     run.add_argument("--json", action="store_true", help="one JSON object on standard output")
     run.set_defaults(command=study_command)
 
-    shown = verbs.add_parser("demo", help="measure three arms of the embedded engine, one launch each, and compare")
+    calibrate.add_parser(verbs)
+
+    shown = verbs.add_parser("demo", help="a small study of the embedded engine, compared and reported")
     shown.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the folders land")
     shown.set_defaults(command=lambda args: demo(args.run_dir))
     return root
@@ -62,7 +79,7 @@ def check_command(args: argparse.Namespace) -> int:
     try:
         if is_study(read_toml(args.file)):
             return _study_check(args)
-        plan = plan_from_file(args.file)
+        plan = plan_from_file(args.file, outline=True)
     except ScenarioError as error:
         print(error, file=sys.stderr)
         if args.json:
@@ -75,16 +92,27 @@ def check_command(args: argparse.Namespace) -> int:
 
 def _study_check(args: argparse.Namespace) -> int:
     study = load_study(args.file)
-    plan = plan_from_file(args.file.parent / study.scenario, passes=study.passes)
-    report = study_report(study, plan, args.file, args.assume_tok_per_s)
+    scenario = args.file.parent / study.scenario
+    workload = workload_of(scenario, passes=study.passes, tok_per_s=args.assume_tok_per_s)
+    report = study_report(study, workload, args.file, args.assume_tok_per_s)
     print(json.dumps(report) if args.json else study_table(report))
     return GOOD if report["ok"] else USAGE
 
 
 def study_command(args: argparse.Namespace) -> int:
     """Exit 0 when every cell is done, 1 when one is not; the study's folder is the last line on standard output."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
     try:
-        code, folder = run_command(args.file, args.run_dir, resume=args.resume, budget_minutes=args.budget)
+        code, folder = run_command(
+            Asked(
+                file=args.file,
+                run_dir=args.run_dir,
+                resume=args.resume,
+                budget_minutes=args.budget,
+                models=args.models,
+                environment=tuple(args.env),
+            )
+        )
     except (ArmError, ScenarioError) as error:
         print(error, file=sys.stderr)
         if args.json:
@@ -107,6 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return GOOD
     return code
+
+
+def _as_interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """A study that is told to end keeps what is done, as with Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _rate(text: str) -> float:

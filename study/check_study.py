@@ -4,45 +4,47 @@ from pathlib import Path
 from typing import Any
 
 from infra.launching.recipes import ArmError, load_arm
-from scenarios.plan import Plan
-from scenarios.study_file import StudyFile
+from scenarios.study_file import StudyFile, arm_name
 from study.order import cells_of
+from study.workload import Workload
 
 
-def study_report(study: StudyFile, plan: Plan, file: Path, assumed_tok_per_s: float) -> dict[str, Any]:
+def study_report(study: StudyFile, workload: Workload, file: Path, assumed_tok_per_s: float) -> dict[str, Any]:
     """Arms, cells in order, and an estimate; ``ok`` is false where an arm cannot be loaded, and ``problems`` says why.
 
-    ``estimate_s``: cells x (sum of max_tokens of a cell) / ``assumed_tok_per_s``; starts and prefill are not in it.
+    ``estimate_s``: cells x what one takes by the workload's assumption; starts and prefill are not in it.
     """
-    seed = plan.scenario.seed if study.seed is None else study.seed
+    seed = workload.scenario.seed if study.seed is None else study.seed
     cells = cells_of(study, seed)
     problems, arms = [], []
-    for name in study.arms:
+    for word in study.arms:
+        name = arm_name(word)
         try:
-            arm = load_arm(name)
+            arm = load_arm(str(file.parent / word) if word.endswith(".toml") else word)
         except ArmError as error:
             problems.append(str(error))
             continue
         varied = arm.varied.setting if arm.varied else None
         arms.append({"arm": name, "varied": varied, "description": arm.description})
-    tokens = sum(request.max_tokens for request in plan.requests)
     return {
         "ok": not problems,
         "file": str(file),
         "name": study.name,
         "status": study.status,
         "scenario": study.scenario,
-        "plan_sha256": plan.digest,
-        "baseline": study.baseline,
+        "kind": workload.scenario.kind,
+        "plan_sha256": workload.plan_sha256,
+        "baseline": arm_name(study.baseline),
         "arms": arms,
         "problems": problems,
         "n_cells": len(cells),
-        "n_requests_per_cell": len(plan.requests),
+        "n_requests_per_cell": workload.n_requests,
         "order": study.order,
         "seed": seed,
         "cells": [{"index": c.index, "pair": c.pair, "arm": c.arm, "role": c.role} for c in cells],
         "assumed_tok_per_s": assumed_tok_per_s,
-        "estimate_s": len(cells) * tokens / assumed_tok_per_s,
+        "assumption": workload.assumption,
+        "estimate_s": len(cells) * workload.assumed_s,
     }
 
 
@@ -50,14 +52,14 @@ def study_table(report: dict[str, Any]) -> str:
     """The report as a short plain table."""
     pairs: dict[int, list[str]] = {}
     for cell in report["cells"]:
-        shown = cell["arm"] if cell["role"] != "control" else f"{cell['arm']} (control)"
+        shown = f"{cell['arm']} ({cell['role']})" if cell["role"] in ("control", "profile") else cell["arm"]
         pairs.setdefault(cell["pair"], []).append(shown)
     lines = [
         f"{report['file']}: {'good' if report['ok'] else 'refused'}",
         "",
         f"  {'study':<10}{report['name']} ({report['status']}), scenario {report['scenario']}",
         f"  {'cells':<10}{report['n_cells']} launches of {report['n_requests_per_cell']} requests, {report['order']}",
-        f"  {'duration':<10}about {report['estimate_s'] / 60:.0f} min at {report['assumed_tok_per_s']:g} tok/s, "
+        f"  {'duration':<10}about {report['estimate_s'] / 60:.0f} min if {report['assumption']}; "
         "starts and prefill not counted",
         "",
         "  arms",

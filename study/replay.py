@@ -21,14 +21,23 @@ class Replayed:
 
 
 def command(
-    *, url: str, scenario: Path, arm: str, run_dir: Path, passes: int = 1, seed: int | None = None
+    *,
+    locustfile: str,
+    url: str,
+    scenario: Path,
+    arm: str,
+    run_dir: Path,
+    passes: int = 1,
+    seed: int | None = None,
+    profile: bool = False,
 ) -> tuple[str, ...]:
-    """Locust's command line for one run of an arm."""
+    """Locust's command line for one run of an arm; timed, unless ``profile`` leaves the scenario's window in."""
     return (
-        *(sys.executable, "-m", "locust", "-f", "locustfiles/sequential.py", "--headless", "--only-summary"),
+        *(sys.executable, "-m", "locust", "-f", locustfile, "--headless", "--only-summary"),
         *("--skip-log-setup", "--host", url, "--scenario", str(scenario.resolve()), "--arm", arm),
         *("--run-dir", str(run_dir.resolve()), "--passes", str(passes)),
         *(() if seed is None else ("--seed", str(seed))),
+        *(() if profile else ("--no-profile",)),
     )
 
 
@@ -46,6 +55,7 @@ def replay(
                     tick()
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
+            process.terminate()  # a terminal has told it already; a signal to this process alone has not
             process.wait()
             raise
         assert process.stdout is not None

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.folder import RunWriter
+from evidence.gpu_records import GpuSample
+from evidence.level_records import Level
 from evidence.lines import canonical
 from evidence.records import ChunkMark, ConnectionFacts, Manifest, Request, Scrape, ScrapeRole, Started
 from scenarios.plan import Message, PlannedRequest
@@ -90,23 +92,19 @@ def planned(request: Request, sequence: int, *, text: str = "Say it.", check: An
     )
 
 
-def numbered(requests: Sequence[Request]) -> list[Request]:
-    """The requests in the order given, with run-wide sequences, plan ids and distinct start instants."""
+def numbered(requests: Sequence[Request], *, timed: bool = False) -> list[Request]:
+    """The requests in the order given, with run-wide sequences and plan ids, and distinct start instants of their own.
+
+    ``timed``: the requests keep the instants they have.
+    """
     counts = {"warmup": 0, "measured": 0}
     found = []
     for sequence, one in enumerate(requests):
         place = counts[one.phase]
         counts[one.phase] += 1
-        found.append(
-            one.model_copy(
-                update={
-                    "sequence": sequence,
-                    "plan_id": f"{'w' if one.phase == 'warmup' else 'm'}{place:04d}",
-                    "sent_at_monotonic_s": 50.0 + 5 * sequence,
-                    "sent_at_unix_s": UNIX_S + 5 * sequence,
-                }
-            )
-        )
+        own = {"sequence": sequence, "plan_id": f"{'w' if one.phase == 'warmup' else 'm'}{place:04d}"}
+        instants = {"sent_at_monotonic_s": 50.0 + 5 * sequence, "sent_at_unix_s": UNIX_S + 5 * sequence}
+        found.append(one.model_copy(update=own if timed else own | instants))
     return found
 
 
@@ -150,6 +148,9 @@ def make_run(
     *,
     run_id: str = "run-test",
     scrapes: Sequence[Scrape] = (),
+    levels: Sequence[Level] = (),
+    gpu: Sequence[GpuSample] = (),
+    timed: bool = False,
     checks: Mapping[str, Any] | None = None,
     texts: Mapping[str, str] | None = None,
     never_started: int = 0,
@@ -159,9 +160,10 @@ def make_run(
 ) -> Path:
     """A run folder of these requests. The last ``never_started`` are only planned, those before them never end.
 
-    ``checks`` and ``texts`` give a prompt's check and text by prompt id; ``changes`` go into the manifest.
+    ``checks`` and ``texts`` give a prompt's check and text by prompt id; ``timed`` requests keep their instants;
+    ``changes`` go into the manifest.
     """
-    ordered = [one.model_copy(update={"run_id": run_id}) for one in numbered(requests)]
+    ordered = [one.model_copy(update={"run_id": run_id}) for one in numbered(requests, timed=timed)]
     plan = [
         planned(
             one,
@@ -175,6 +177,10 @@ def make_run(
     worker = writer.worker(0)
     for scrape in scrapes:
         writer.scrape(scrape.model_copy(update={"run_id": run_id}))
+    for level in levels:
+        writer.level(level.model_copy(update={"run_id": run_id}))
+    for sample in gpu:
+        writer.gpu(sample.model_copy(update={"run_id": run_id}))
     begun = ordered[: len(ordered) - never_started]
     for place, one in enumerate(begun):
         worker.started(

@@ -88,6 +88,7 @@ def make_study(
     changes: Changes = nothing,
     manifest: Callable[[At], Mapping[str, Any]] = nothing,
     run: Callable[[At], Mapping[str, Any]] = nothing,
+    requests: Callable[[At], Sequence[Request]] | None = None,
     failed: Mapping[tuple[str, int], tuple[str, str]] | None = None,
     dropped: Iterable[tuple[str, int]] = (),
     speculative: Iterable[str] = (),
@@ -96,7 +97,8 @@ def make_study(
     **study: Any,
 ) -> Path:
     """A study's folder. ``failed`` gives stage and symptom by (arm, pair); ``manifest`` and ``run`` change a cell's
-    manifest and what else ``make_run`` takes, ``changes`` its requests; ``study`` the record of the study."""
+    manifest and what else ``make_run`` takes, ``changes`` its requests, and ``requests`` makes a cell's requests
+    itself; ``study`` the record of the study."""
     cells = []
     for pair in range(launches):
         slots = [(arms[0], "baseline"), *[(arm, "arm") for arm in arms[1:]]]
@@ -119,14 +121,18 @@ def make_study(
                 end |= {"state": "failed", "stage": lost[0], "symptom": lost[1]}
             else:
                 at = At(cell.arm, cell.role, cell.pair, "", 0)
-                requests = [
-                    answer(at._replace(prompt=prompt, place=place, nth=nth), rate, text, changes).model_copy(
-                        update={"pass_index": nth, "repeat": nth}
-                    )
-                    for nth in range(passes)
-                    for place, prompt in enumerate(_ordered(prompts, cell.pair))
-                ]
-                path = _run(writer.runs, cell, launch, requests, dict(manifest(at)), dict(run(at)), checks, speculative)
+                made = (
+                    [
+                        answer(at._replace(prompt=prompt, place=place, nth=nth), rate, text, changes).model_copy(
+                            update={"pass_index": nth, "repeat": nth}
+                        )
+                        for nth in range(passes)
+                        for place, prompt in enumerate(_ordered(prompts, cell.pair))
+                    ]
+                    if requests is None
+                    else list(requests(at))
+                )
+                path = _run(writer.runs, cell, launch, made, dict(manifest(at)), dict(run(at)), checks, speculative)
                 end |= {"state": "done", "run_dir": f"runs/{path.name}", "took_s": 10.0, "ended_at_unix_s": UNIX_S + 9}
         done.append(cell.model_copy(update=end))
     record = Study(**fields, cells=tuple(done))
@@ -227,7 +233,7 @@ def _run(
 ) -> Path:
     speculates = cell.arm in set(speculative)
     counted = [one for one in requests if one.outcome == "completed"]
-    timings = [one.server_fields["timings"] for one in counted]
+    timings = [one.server_fields.get("timings", {}) for one in counted]
     drafted, accepted = (sum(one.get(name, 0) for one in timings) for name in ("draft_n", "draft_n_accepted"))
     began = {"Process-Start-Time-Unix": str(1000 + cell.index)}
     grown = {

@@ -17,12 +17,12 @@ import studies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import receipts
 from analysis.bundle import add_unpack_arguments, bundle, export_command, unpack, unpack_command, verify_bundle
 from analysis.bundle_archive import Limits, check_name, read_archive
 from analysis.errors import AnalysisError
-from analysis.receipts import exported, not_exported, receipt_path
+from evidence import receipts
 from evidence.errors import EvidenceError
+from evidence.receipts import exported, not_exported, receipt_path, runs_not_exported
 from evidence.verify import verify
 
 
@@ -444,3 +444,13 @@ def test_a_run_without_a_manifest_is_carried_too(tmp_path):
     made = bundle(run, tmp_path / "x.tar.gz")
     assert made.notes and made.notes[0].startswith("which launch it cites is not known")
     assert exported(run)
+
+
+def test_the_runs_made_on_a_server_are_told_at_its_end_until_they_are_exported(run, tmp_path):
+    launch = run.parent / "launches" / studies.SERVED
+    other = studies.launch(run.parent / "launches", studies.FAILED, b"nobody asked it anything\n")
+    (told,) = runs_not_exported(launch)
+    assert told == f"{run} is not exported and verified yet: python -m analysis export {run} --to bundle"
+    assert runs_not_exported(other) == ()
+    bundle(run, tmp_path / "x.tar.gz")
+    assert runs_not_exported(launch) == ()

@@ -7,11 +7,29 @@ from typing import get_args
 import pytest
 
 from analysis.verdict import REMEDIES
-from evidence import gpu_records, records, study_records, window_records
+from evidence import (
+    calibration_records,
+    gpu_records,
+    level_records,
+    profile_records,
+    records,
+    study_records,
+    window_records,
+    worker_records,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
-MODULES = (records, window_records, gpu_records, study_records)
+MODULES = (
+    records,
+    window_records,
+    gpu_records,
+    level_records,
+    profile_records,
+    study_records,
+    worker_records,
+    calibration_records,
+)
 FOUND = {r for m in MODULES for r in vars(m).values() if isinstance(r, type) and issubclass(r, records.Record)}
 RECORDS = sorted(FOUND, key=lambda r: r.__name__)
 

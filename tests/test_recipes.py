@@ -26,14 +26,22 @@ COMMANDS = (
         "sglang-mtp-off",
         "sglang-ngram",
     ),
+    *(f"sglang-q32-shape-{name}" for name in ("baseline", "ngram", "standalone", "tp2-baseline", "tp2-ngram")),
+    *(f"sglang-smol-tp-shape-{name}" for name in ("baseline", "ngram", "tp2-baseline", "tp2-ngram")),
+    *(f"sglang-smollm2-{name}" for name in ("badvocab", "baseline", "eagle3-random", "fp8kv", "ngram", "permuted")),
+    *(f"sglang-smollm2-{name}" for name in ("pool4k", "pool4k-fp8kv", "pool8k-fp8kv")),
+    *(f"sglang-smollm2-standalone-{name}" for name in ("distilled", "self")),
     *("study-baseline", "study-draft", "study-eagle3", "study-fp8kv", "study-ngram"),
     *("vllm-baseline", "vllm-draft", "vllm-eagle3", "vllm-fp8kv", "vllm-mtp", "vllm-mtp-off", "vllm-ngram"),
 )
 STOCK = (*EMBEDDED, *COMMANDS)
 BASELINES = [
     *("cpu-f32", "llamacpp-cpu", "llamacpp-cuda", "llamacpp-cuda-mtp-off", "llamacpp-vulkan-mtp-off"),
-    *("sglang-baseline", "sglang-mtp-off", "study-baseline", "vllm-baseline", "vllm-mtp-off"),
+    *("sglang-baseline", "sglang-mtp-off"),
+    *("sglang-q32-shape-baseline", "sglang-smol-tp-shape-baseline", "sglang-smollm2-baseline"),
+    *("study-baseline", "vllm-baseline", "vllm-mtp-off"),
 ]
+SPECULATING = ("ngram", "draft", "badpair", "eagle3", "mtp", "standalone", "badvocab", "permuted")
 
 
 def test_the_stock_arms_are_these() -> None:
@@ -43,7 +51,7 @@ def test_the_stock_arms_are_these() -> None:
 
 @pytest.mark.parametrize("name", STOCK)
 def test_speculation_is_asked_for_exactly_where_the_name_says_so(name: str) -> None:
-    asked = any(word in name for word in ("ngram", "draft", "badpair", "eagle3", "mtp")) and not name.endswith("-off")
+    asked = any(word in name for word in SPECULATING) and not name.endswith("-off")
     assert load_arm(name).speculative is asked
 
 

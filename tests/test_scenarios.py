@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scenarios.notices import plan_notices
 from scenarios.schema import Scenario, load_scenario
 from scenarios.stock import load_stock_for, plan_from_file
 from scenarios.strict_toml import ScenarioError, read_toml
@@ -241,23 +242,132 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         assert caught.value.path == path
 
 
+SECTIONS = {
+    "concurrency": "[levels]\nusers = [1, 4]\nrequests = 6\n",
+    "context": "[context]\ntarget_tokens = [256, 512]\nrequests = 6\n",
+    "arrivals": '[arrivals]\nprocess = "poisson"\nrate_per_s = [1.0, 2.5]\nrequests = 6\n',
+}
+TRACE = '[arrivals]\nprocess = "trace"\ntrace = "trace.jsonl"\n'
+
+
+def of_kind(kind: str, section: str | None = None) -> str:
+    return GOOD.replace("sequential", kind) + (SECTIONS[kind] if section is None else section)
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+def test_a_kind_of_load_is_read_with_its_section_and_dumped_without_the_others(tmp_path: Path, kind: str) -> None:
+    scenario = load_scenario(scenario_file(tmp_path, of_kind(kind)))
+    dumped = scenario.model_dump(mode="json")
+    assert scenario.kind == kind
+    assert len({"levels", "context", "arrivals"} & set(dumped)) == 1
+    assert Scenario.model_validate_json(scenario.model_dump_json()) == scenario
+
+
+def test_a_sequential_scenario_is_dumped_as_it_was_before_there_were_other_kinds(tmp_path: Path) -> None:
+    dumped = load_scenario(scenario_file(tmp_path, GOOD)).model_dump(mode="json")
+    assert set(dumped) == {"name", "kind", "seed", "mix", "request", "warmup", "cache", "limits", "telemetry"}
+    assert dumped["telemetry"] == {"scrape_interval_s": 1.0}
+
+
+@pytest.mark.parametrize("kind", SECTIONS)
+def test_a_section_without_its_kind_and_a_kind_without_its_section_are_refused(tmp_path: Path, kind: str) -> None:
+    section = {"concurrency": "levels"}.get(kind, kind)
+    lacking = refused(tmp_path, GOOD.replace("sequential", kind))
+    assert lacking.key == section
+    assert f'kind = "{kind}" needs it; write a section [{section}]' in lacking.message
+    stray = refused(tmp_path, GOOD + SECTIONS[kind])
+    assert stray.key == section
+    assert f'belongs to kind = "{kind}"' in stray.message
+    assert "change kind or take the section out" in stray.message
+
+
+BAD_LOAD = [
+    # kind, what is replaced in its section, by what, the key named, the value shown, what to do
+    ("concurrency", "[1, 4]", "[1, 0]", "levels.users[1]", "0", "must be 1 or above"),
+    ("concurrency", "[1, 4]", "[]", "levels.users", "[]", "write at least one entry"),
+    ("concurrency", "[1, 4]", "4", "levels.users", "4", "must be a list; write users = [1, 2, 4, 8] under [levels]"),
+    ("concurrency", "[1, 4]", "[1.5]", "levels.users[0]", "1.5", "or a decimal point"),
+    ("concurrency", "requests = 6", "requests = 0", "levels.requests", "0", "must be 1 or above"),
+    ("concurrency", "requests = 6", "requests = 6\nsteady_s = 9.0", "levels.steady_s", "9.0", "take one out"),
+    ("concurrency", "requests = 6", "", "levels.requests", "", "write requests = 90 or steady_s = 60.0"),
+    ("concurrency", "requests = 6", "steady_s = 0.0", "levels.steady_s", "0.0", "must be above 0"),
+    ("concurrency", "requests = 6", "steady_s = inf", "levels.steady_s", "inf", "is not a finite number"),
+    ("concurrency", "= 6", "= 6\nat_most_requests = 9", "levels.at_most_requests", "9", "or write steady_s"),
+    ("concurrency", "= 6", "= 6\nsearch = true", "levels.search", "true", "write ttft_slo_s = 0.5"),
+    ("concurrency", "[1, 4]", "[4, 1]\nsearch = true", "levels.users", "[4, 1]", "the smallest first"),
+    ("concurrency", "= 6", "= 6\nrate_per_s = [1.0]", "levels.rate_per_s", "[1.0]", "it belongs in [arrivals]"),
+    ("context", "[256, 512]", "[256, -1]", "context.target_tokens[1]", "-1", "must be above 0"),
+    ("context", "requests = 6", "", "context.requests", "", "write requests = 30 under [context]"),
+    ("context", "= 6", "= 6\nshared_prefix_tokens = 256", "context.shared_prefix_tokens", "256", "a smaller prefix"),
+    ("arrivals", "[1.0, 2.5]", "[1.0, 0.0]", "arrivals.rate_per_s[1]", "0.0", "must be above 0"),
+    ("arrivals", "[1.0, 2.5]", "[inf]", "arrivals.rate_per_s[0]", "inf", "is not a finite number"),
+    ("arrivals", "[1.0, 2.5]", "[nan]", "arrivals.rate_per_s[0]", "nan", "is not a finite number"),
+    ("arrivals", "[1.0, 2.5]", "[1e9]", "arrivals.rate_per_s[0]", "1000000000.0", "must be 100000.0 or below"),
+    ("arrivals", "rate_per_s = [1.0, 2.5]\n", "", "arrivals.rate_per_s", "", "write rate_per_s = [1.0, 2.0]"),
+    ("arrivals", "requests = 6", "", "arrivals.requests", "", "write requests = 90 into [arrivals]"),
+    ("arrivals", '"poisson"', '"poison"', "arrivals.process", '"poison"', 'did you mean "poisson"?'),
+    ("arrivals", '"poisson"', '"trace"', "arrivals.trace", "", 'write trace = "FILE.jsonl"'),
+    ("arrivals", "= 6", '= 6\ntrace = "a"', "arrivals.trace", '"a"', 'only under process = "trace"'),
+    ("arrivals", "= 6", "= 6\nmax_in_flight = 0", "arrivals.max_in_flight", "0", "must be 1 or above"),
+]
+
+
+@pytest.mark.parametrize(("kind", "old", "new", "key", "value", "remedy"), BAD_LOAD, ids=lambda v: str(v)[:30])
+def test_a_bad_value_of_a_kind_of_load_is_refused_by_key_and_value(
+    tmp_path: Path, kind: str, old: str, new: str, key: str, value: str, remedy: str
+) -> None:
+    assert old in SECTIONS[kind]
+    error = refused(tmp_path, of_kind(kind, SECTIONS[kind].replace(old, new, 1)))
+    assert [problem.key for problem in error.problems] == [key]
+    assert f"{tmp_path / 'mine.toml'}: {key} = {value}: " in str(error) or not value
+    assert remedy in error.message
+
+
 @pytest.mark.parametrize(
-    ("kind", "section"), [("concurrency", "levels"), ("context", "context"), ("arrivals", "arrivals")]
+    ("more", "key"),
+    [("rate_per_s = [1.0]\n", "arrivals.rate_per_s"), ("search = true\n", "arrivals.search")],
 )
-def test_a_kind_that_does_not_run_yet_is_refused_in_a_sentence(tmp_path: Path, kind: str, section: str) -> None:
-    by_kind = refused(tmp_path, GOOD.replace("sequential", kind) + f"[{section}]\nrequests = 90\n")
-    assert by_kind.key == "kind"
-    assert "kinds that run in this version: sequential" in by_kind.message
-    by_section = refused(tmp_path, GOOD + f"[{section}]\nrequests = 90\n")
-    assert by_section.key == section
-    assert f'belongs to kind = "{kind}"' in by_section.message
-    assert "take it out" in by_section.message
+def test_a_trace_takes_neither_rates_nor_a_search(tmp_path: Path, more: str, key: str) -> None:
+    assert refused(tmp_path, of_kind("arrivals", TRACE + more)).key == key
 
 
-def test_a_profile_section_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    error = refused(tmp_path, GOOD + "[telemetry]\nprofile = { steps = 5, after_requests = 10 }\n")
-    assert error.key == "telemetry.profile"
-    assert "profiled launches do not run in this version" in error.message
+def test_a_missing_trace_is_named_with_the_place_it_was_looked_for(tmp_path: Path) -> None:
+    error = refused(tmp_path, of_kind("arrivals", TRACE))
+    assert (error.key, error.value) == ("arrivals.trace", "trace.jsonl")
+    assert str(tmp_path / "trace.jsonl") in error.message
+
+
+def test_a_profile_is_read_in_every_kind_and_refused_where_it_would_never_begin(tmp_path: Path) -> None:
+    text = GOOD + "[telemetry]\nprofile = { steps = 5, after_requests = 3 }\n"
+    profile = plan_from_file(scenario_file(tmp_path, text)).scenario.telemetry.profile
+    assert profile is not None
+    assert (profile.steps, profile.after_requests) == (5, 3)
+    never = refused(tmp_path, text.replace("after_requests = 3", "after_requests = 32"))
+    assert (never.key, never.value) == ("telemetry.profile.after_requests", 32)
+    assert "the plan has 32 measured requests" in never.message
+    lacking = refused(tmp_path, text.replace(", after_requests = 3", ""))
+    assert lacking.key == "telemetry.profile.after_requests"
+    odd = refused(tmp_path, text.replace("steps = 5", "steps = 5, step = 5"))
+    assert (odd.key, odd.value) == ("telemetry.profile.step", 5)
+    assert 'did you mean "steps"?' in odd.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD, []),
+        (of_kind("concurrency", SECTIONS["concurrency"].replace("[1, 4]", "[4, 1]")), ["[4, 1] does not", "as-is"]),
+        (of_kind("concurrency", SECTIONS["concurrency"].replace("[1, 4]", "[2, 2]")), ["does not", "#2", "as-is"]),
+        (of_kind("concurrency", "[levels]\nusers = [8]\nsteady_s = 60\n"), ["568 for 8; a level that uses them up"]),
+        (of_kind("context", SECTIONS["context"].replace("[256, 512]", "[512, 256]")), ["[512, 256] does not increase"]),
+        (of_kind("arrivals", SECTIONS["arrivals"].replace("2.5", "9000.0")), ["as-is", "9000 is more than one client"]),
+        (GOOD + "[telemetry]\nprofile = { steps = 5, after_requests = 3 }\n", ["none of its times"]),
+    ],
+)  # fmt: skip
+def test_what_is_allowed_and_worth_a_word_is_said(tmp_path: Path, text: str, said: list[str]) -> None:
+    notices = plan_notices(load_scenario(scenario_file(tmp_path, text)))
+    assert len(notices) == len(said)
+    assert all(part in notice for part, notice in zip(said, notices, strict=True))
 
 
 def test_a_study_file_is_refused_as_what_it_is(tmp_path: Path) -> None:
@@ -365,7 +475,8 @@ PLACES += [
     "limits.stall_s",
     "telemetry",
 ]
-PLACES += ["telemetry.profile", "levels", "extra", "mix.extra"]
+PLACES += ["telemetry.profile", "telemetry.profile.steps", "levels", "levels.users", "context", "extra", "mix.extra"]
+PLACES += ["arrivals", "arrivals.rate_per_s", "arrivals.trace"]
 
 
 def as_toml(value: object) -> str:

@@ -47,6 +47,52 @@ def test_json_is_one_object_with_units_in_its_names(capsys: pytest.CaptureFixtur
     assert set(report["prompts_sha256"]) == {f"prompts/{n}.jsonl" for n in ("code", "prose", "json", "warmup")}
 
 
+SCENARIOS = ROOT / "scenarios"
+LEVELS = [
+    # file, labels, requests of each, seconds of each at 20 tok/s
+    ("smoke-concurrency.toml", ["users=1", "users=2"], [3, 3], [1.2, 0.6]),
+    ("smoke-context.toml", ["tokens=192", "tokens=256"], [2, 2], [0.8, 0.8]),
+    ("smoke-arrivals.toml", ["rate=2", "rate=4"], [4, 4], [1.468, 0.914]),
+]
+
+
+@pytest.mark.parametrize(("name", "labels", "n_requests", "estimates_s"), LEVELS)
+def test_levels_are_told_with_their_size_and_an_estimate(
+    name: str, labels: list[str], n_requests: list[int], estimates_s: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = checked(capsys, str(SCENARIOS / name), "--json")
+    report: dict[str, Any] = json.loads(out)
+    assert (code, err) == (0, "")
+    assert [row["label"] for row in report["levels"]] == labels
+    assert [row["n_requests"] for row in report["levels"]] == n_requests
+    assert [row["estimate_s"] for row in report["levels"]] == pytest.approx(estimates_s, abs=1e-3)
+    assert report["estimate_s"] == pytest.approx(sum(estimates_s) + 8 / 20, abs=1e-2)
+    assert (report["plan_sha256"] is None) == (report["why_no_plan_sha256"] is not None) == ("context" in name)
+    table = checked(capsys, str(SCENARIOS / name))[1]
+    assert all(label in table for label in labels)
+    assert ("not made yet" in table) == ("context" in name)
+
+
+def test_a_list_that_does_not_increase_is_good_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "down.toml"
+    path.write_text((SCENARIOS / "smoke-concurrency.toml").read_text().replace("[1, 2]", "[2, 1]"))
+    code, out, _ = checked(capsys, str(path))
+    assert code == 0
+    assert "note: levels.users = [2, 1] does not increase" in out
+    assert max(map(len, out.splitlines())) <= 110
+    notices = json.loads(checked(capsys, str(path), "--json")[1])["notices"]
+    assert [notice.split(" does")[0] for notice in notices] == ["levels.users = [2, 1]"]
+
+
+def test_a_level_ended_by_time_is_estimated_by_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "timed.toml"
+    text = (SCENARIOS / "smoke-concurrency.toml").read_text()
+    path.write_text(text.replace("requests = 3", "steady_s = 30.0\nat_most_requests = 7"))
+    rows = json.loads(checked(capsys, str(path), "--json")[1])["levels"]
+    assert [(row["steady_s"], row["n_requests"]) for row in rows] == [(30.0, 7), (30.0, 7)]
+    assert [row["estimate_s"] for row in rows] == pytest.approx([30.4, 30.4])
+
+
 def test_a_refused_file_exits_2_and_says_why_on_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

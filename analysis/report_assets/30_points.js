@@ -194,8 +194,9 @@ function drawLevels(box, state) {
   const field = FIELDS[state.field];
   const name = state.field === 'rate' ? 'decode_tok_per_s' : state.field;
   const levels = [...new Set(data.levels.flatMap((one) => one.levels))];
-  const numeric = levels.every((level) => level !== '' && Number.isFinite(Number(level)) && Number(level) > 0);
-  const at = (level) => (numeric ? Number(level) : levels.indexOf(level) + 1);
+  const number = (level) => Number(String(level).split('=').pop()); // "users=8" stands at 8
+  const numeric = levels.every((level) => level !== '' && Number.isFinite(number(level)) && number(level) > 0);
+  const at = (level) => (numeric ? number(level) : levels.indexOf(level) + 1);
   const shown = data.levels.filter((one) => state.domain === 'every domain' ? one.domain !== 'all' : one.domain === 'all');
   const points = shown.flatMap((one) => one.values[name].map((v) => v)).filter((v) => v !== null);
   const buttons = [

@@ -14,6 +14,7 @@ from infra.engines.per_step import not_per_step, steps_by_accepted
 from infra.engines.readings import Absent, Unmeasured
 
 _NO_STEPS = Absent(why="llama.cpp tells no verify steps per request")
+_OFF = nowhere(Absent(why="speculation is off by the server's resolved configuration"))
 
 
 def request_extras(*, cold_per_request: bool) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def request_acceptance(server_fields: Mapping[str, Any], *, speculative: bool | 
         return nowhere(Absent(why="the answer carried no readable timings"))
     has_drafts = "draft_n" in timings or "draft_n_accepted" in timings
     if not has_drafts and speculative is False:
-        return nowhere(Absent(why="speculation is off by the server's resolved configuration"))
+        return _OFF
     if not has_drafts and speculative is None:
         why = "no drafts in timings: nothing was drafted, or speculation is off"
         return nowhere(Unmeasured(why=why))

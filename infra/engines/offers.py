@@ -114,8 +114,9 @@ def _sglang(known: Known, offers: list[str], lacks: list[Lack]) -> None:
         lacks.append(
             Lack(
                 what=_EACH,
-                why=f"{old} may not know return_spec_tokens_details",
-                supply="0.5.19 and later take that request field; else use native /generate or the counters of the run",
+                why=f"{old} {'may' if known.version is None else 'does'} not know return_spec_tokens_details",
+                supply="0.5.19 and later take that request field; else native /generate tells it, or an answer of chat "
+                "that is not streamed (request field return_meta_info), or the counters of the run",
             )
         )
     cache_report = known.info.get("enable_cache_report")

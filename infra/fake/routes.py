@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from infra.fake.answer import Answer, dump, tokenize
+from infra.fake.cadence import cadence_script
 from infra.fake.counters import MODES, Counters
 from infra.fake.faults import FAULTS, Fault, error_body, find_fault
+from infra.fake.profiler import FakeProfiler
 from infra.fake.schedule import ScheduleError, read_schedule
 from infra.fake.script import Script, reply, stream_script
 
@@ -33,6 +35,8 @@ class Engine:
     prefix: str = ""
     model: str = "fake"
     n_slots: int = 64
+    owner: str = "llamacpp"  # owned_by of its model: what it says it is
+    profiler: FakeProfiler = field(default_factory=FakeProfiler)
     running: set[Answer] = field(default_factory=set)
     seen_prompts: set[str] = field(default_factory=set)
     n_requests: int = 0
@@ -58,6 +62,11 @@ class Engine:
             body = _json(request.body)
             content = body.get("content") if isinstance(body, dict) else None
             return reply(200, JSON, dump({"tokens": [1000 + len(t) for t in tokenize(str(content or ""))]}))
+        if path == "/start_profile":
+            status, said = self.profiler.start(_json(request.body))
+            return reply(status, "text/plain; charset=utf-8", said.encode())
+        if path == "/server_info" and self.owner == "sglang":
+            return reply(200, JSON, json.dumps(self._server_info()).encode())
         if path == "/fake/control":
             return self._control(_json(request.body), request.received_ns)
         described = {"/v1/models": self._models, "/props": self._props, "/slots": self._slots}.get(path)
@@ -81,6 +90,8 @@ class Engine:
                 answer.mark_sent(event, event.due_ns)
             return reply(200, JSON, dump(answer.whole()), due_ns=answer.last_due_ns), answer
         assert fault.manner is not None
+        if answer.schedule.cadence and fault is find_fault("none"):
+            return cadence_script(answer), answer
         return stream_script(answer, fault.manner()), answer
 
     def _prepare(self, body: dict[str, Any], received_ns: int, *, chat: bool) -> tuple[Answer, Fault]:
@@ -115,6 +126,7 @@ class Engine:
         if answer in self.running:
             self.running.discard(answer)
             self.counters.add(answer, now_ns)
+            self.profiler.ended()
 
     def _control(self, wish: Any, now_ns: int) -> Script:
         """{"metrics": MODE}, {"restart": true}, {"fault": NAME or null}, {"fake": {...}}: change the engine now."""
@@ -134,8 +146,18 @@ class Engine:
 
     def _models(self) -> dict[str, Any]:
         meta = {"n_vocab": 4096, "n_ctx_train": 8192, "n_params": 0, "size": 0}
-        entry = {"id": self.model, "object": "model", "created": 0, "owned_by": "llamacpp", "meta": meta}
+        entry = {"id": self.model, "object": "model", "created": 0, "owned_by": self.owner, "meta": meta}
         return {"object": "list", "data": [entry]}
+
+    def _server_info(self) -> dict[str, Any]:
+        """As an SGLang without speculation reports itself; see ``--owner``."""
+        return {
+            "version": "0.5.17",
+            "model_path": self.model,
+            "served_model_name": self.model,
+            "speculative_algorithm": None,
+            "tp_size": 1,
+        }
 
     def _props(self) -> dict[str, Any]:
         return {

@@ -39,6 +39,7 @@ class Schedule(BaseModel):
     text: str | None = None  # this text, cut in n_tokens pieces (default: one a word), in place of counted words
     framing: Literal["chunked", "length", "close"] = "chunked"
     truth: bool = True  # due_ns, received_ns, written_ns in every chunk
+    cadence: bool = False  # little work a chunk and the tail in one send, to measure a client against; no faults
     fault: str | None = None  # a name of FAULTS
 
 

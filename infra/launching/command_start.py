@@ -12,10 +12,12 @@ from infra.launching.arm_kinds import Checkpoint, shell
 from infra.launching.child import guarded
 from infra.launching.floor import require_program
 from infra.launching.log_dialects import BY_ENGINE, Dialect
+from infra.launching.model_config import hub_config, kv_config
 from infra.launching.models import file_sha256
 from infra.launching.ports import HOST, free_port
 from infra.launching.prepared import memory
 from infra.launching.recipes import CommandArm, Diagnostic
+from infra.provenance.model_hashes import model_hashes
 from infra.provenance.versions import gpu_memory, versions_of
 
 STOP_WITHIN_S = 20.0
@@ -111,16 +113,36 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         facts["files_bytes"] = {path.name: path.stat().st_size for path in files}
         config = local / "config.json"
         facts["config_sha256"] = file_sha256(config) if config.is_file() else None
+        facts["config"] = kv_config(config)
+        facts |= _folder_hashes(local, sum(facts["files_bytes"].values()))
     elif checkpoint.revision is None:
         facts["revision"], facts["why_revision"] = hub_revision(checkpoint.path, os.environ)
+        if facts["revision"] is not None:
+            facts["config"] = hub_config(hub_folder(checkpoint.path, os.environ), facts["revision"])
     return facts
+
+
+def _folder_hashes(folder: Path, n_bytes: int) -> dict[str, Any]:
+    """``sha256`` over the names and digests of the folder's files, each in ``files_sha256``; else why it has none."""
+    if n_bytes > HASH_UP_TO_BYTES:
+        return {"why_sha256": f"not read: the folder holds more than {HASH_UP_TO_BYTES} bytes"}
+    try:
+        found = model_hashes(folder)
+    except OSError as error:
+        return {"why_sha256": f"cannot be read ({error.strerror})"}
+    return {"sha256": found["sha256"], "files_sha256": found["files"]}
+
+
+def hub_folder(name: str, environment: Mapping[str, str]) -> Path:
+    """Where the hub's cache on this host keeps a model, whether it is there or not."""
+    home = environment.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    cache = Path(environment.get("HF_HUB_CACHE") or Path(home) / "hub")
+    return cache / f"models--{name.replace('/', '--')}"
 
 
 def hub_revision(name: str, environment: Mapping[str, str]) -> tuple[str | None, str]:
     """The revision that the hub's cache on this host calls ``main``, and where it was read or why it was not."""
-    home = environment.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
-    cache = Path(environment.get("HF_HUB_CACHE") or Path(home) / "hub")
-    ref = cache / f"models--{name.replace('/', '--')}" / "refs" / "main"
+    ref = hub_folder(name, environment) / "refs" / "main"
     try:
         revision = ref.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):

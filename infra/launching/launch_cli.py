@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from evidence.launch_folder import open_launch
+from evidence.receipts import runs_not_exported
 from infra.launching.launch import LAUNCH_ROOT, Engine, ExternalEngine, LaunchError, launching
 from infra.launching.recipes import load_arm
 from infra.launching.resolved import compare_launches
@@ -37,6 +38,7 @@ def command(options: argparse.Namespace) -> int:
     against = None if options.against is None else open_launch(options.against).launch.model_dump(mode="json")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stop)
+    folder: Path | None = None
     try:
         with launching(
             arm,
@@ -45,6 +47,7 @@ def command(options: argparse.Namespace) -> int:
             say=lambda stage: _say(f"{arm.name}: {stage}"),
             restart=options.restart,
         ) as engine:
+            folder = engine.folder
             found = None if against is None else _compared(against, engine)
             _put(json.dumps({**_facts(engine), **(found or {})}) if options.json else engine.url)
             _say(f"evidence: {engine.folder}; SIGTERM or Ctrl-C ends it")
@@ -56,9 +59,18 @@ def command(options: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         _say(f"{arm.name}: stopped")
+        if folder is not None:
+            _say_not_exported(folder)
         return 0
     _say(f"infra: {arm.name} {engine.launch.symptom}\nevidence: {engine.folder}")
+    _say_not_exported(engine.folder)
     return 1
+
+
+def _say_not_exported(folder: Path) -> None:
+    """What was measured on this server and is nowhere else yet: its machine may go away now."""
+    for told in runs_not_exported(folder):
+        _say(told)
 
 
 def _compared(against: dict[str, Any], engine: Engine | ExternalEngine) -> dict[str, Any]:

@@ -54,6 +54,7 @@ _TURNS_ON = ("speculative-algorithm", "speculative-config", "spec-type")
 _GROUPS = ("speculative_", "speculative.", "speculative_config", "spec-", "asked.spec-", "log.speculative_config")
 
 CONFOUNDERS = {
+    "bs": "SGLang captures graphs for other batch sizes under speculation: name cuda-graph-bs-decode in both arms",
     "max_running_requests": "SGLang takes 48 under speculation where it is not named: name it in both arms",
     "max_num_seqs": "the number of sequences at once changes batches and memory: name it in both arms",
     "mem_fraction_static": "a larger KV pool is another system: name one memory fraction in both arms",

@@ -11,14 +11,10 @@ newest run of a folder of runs, and turns to the next one when that begins.
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import Metric
@@ -27,12 +23,11 @@ from evidence.errors import EvidenceError
 from evidence.follow import Follower
 from evidence.layout import folder_kind
 from evidence.records import Health, Manifest
+from infra.telemetry.child_server import Child, ChildError, serve_until_closed, start_child
 from infra.wire.client_records import ended, health_samples, info_labels, run_labels
 from infra.wire.client_series import FAMILIES, IN_FLIGHT, INFO, READ_DELAY, ClientSample, Tally
 
 PORT = 9646
-START_LIMIT_S = 20.0
-ROOT = Path(__file__).parents[2]
 
 
 class ClientMetricsError(Exception):
@@ -127,55 +122,13 @@ class RunMetrics:
                     self._delays[request.worker] = request.kernel_to_user_max_s
 
 
-class LiveMetrics:
-    """A running exporter, seen from the process that measures. ``stop`` ends it; so does that process's own end."""
-
-    def __init__(self, url: str, process: "subprocess.Popen[bytes]") -> None:
-        self.url = url
-        self._process = process
-
-    def stop(self) -> None:
-        """End the exporter; doing so twice is harmless."""
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-def start(run: Path, *, host: str = "127.0.0.1", port: int = PORT) -> LiveMetrics:
-    """Start the exporter for a run that has its manifest, as a child at low priority. Raises ClientMetricsError.
-
-    Nothing of it runs in the calling process, whatever that has done to its threads and sockets.
-    """
-    argv = [
-        sys.executable,
-        "-m",
-        "infra.telemetry.client_metrics",
-        str(run.resolve()),
-        "--host",
-        host,
-        "--port",
-        str(port),
-    ]
-    process = subprocess.Popen(
-        [*argv, "--json", "--with-parent"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=True
-    )
-    assert process.stdout is not None
-    watch = threading.Timer(START_LIMIT_S, process.kill)
-    watch.start()
-    line = process.stdout.readline()
-    watch.cancel()
+def start(run: Path, *, host: str = "127.0.0.1", port: int = PORT) -> Child:
+    """Start the exporter for a run that has its manifest, as a child at low priority. Raises ClientMetricsError."""
+    arguments = [str(run.resolve()), "--host", host, "--port", str(port), "--json"]
     try:
-        said: dict[str, Any] = json.loads(line)
-    except ValueError:
-        said = {"error": f"the exporter ended without a word (exit code {process.poll()})"}
-    if "url" not in said:
-        LiveMetrics("", process).stop()
-        raise ClientMetricsError(str(said["error"]))
-    return LiveMetrics(str(said["url"]), process)
+        return start_child("infra.telemetry.client_metrics", arguments)
+    except ChildError as error:
+        raise ClientMetricsError(error.what) from error
 
 
 def main(argv: Sequence[str]) -> int:
@@ -192,7 +145,6 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if (options.run is None) == (options.newest is None):
         parser.error("give a run folder or --newest DIR, one of the two")
-    os.nice(10)
     try:
         registry = CollectorRegistry()
         registry.register(RunMetrics(options.run, options.newest))
@@ -203,26 +155,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"client metrics: {what}\n")
         return 2
     url = f"http://{options.host}:{server.server_port}/metrics"
-    sys.stdout.write((json.dumps({"url": url}) if options.json else url) + "\n")
-    sys.stdout.flush()
-    _wait(with_parent=options.with_parent)
+    serve_until_closed(url, with_parent=options.with_parent, as_json=options.json)
     server.shutdown()
     return 0
-
-
-def _wait(*, with_parent: bool) -> None:
-    over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
-    if with_parent:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which still has a run to close
-        threading.Thread(target=_until_closed, args=(over,), daemon=True).start()
-    over.wait()
-
-
-def _until_closed(over: threading.Event) -> None:
-    sys.stdin.read()
-    over.set()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """From the recorder's records to the load generator's own series. Records are known by their fields alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from infra.wire.client_series import CPU, GC_PAUSE, LAG, ClientSample, Ended, Mark, per_token_s
@@ -22,7 +22,7 @@ class RequestFields(Protocol):
     @property
     def end_after_s(self) -> float | None: ...
     @property
-    def chunks(self) -> tuple[Mark, ...]: ...
+    def chunks(self) -> Sequence[Mark]: ...
     @property
     def coalesced_events(self) -> int | None: ...
     @property

@@ -11,7 +11,7 @@ carries the stamp of the ciphertext that completed it.
 """
 
 from collections.abc import Sequence
-from struct import Struct
+from struct import Struct, iter_unpack
 from typing import Any, Protocol
 
 from infra.wire.ending import EndFinder
@@ -141,11 +141,34 @@ class Connection:
     @property
     def segments(self) -> Sequence[Segment]:
         """All that was received of this response, in order. Made anew at each call: ask once, at the end."""
-        return [Segment(_unix_ns(stamp), user, data) for stamp, user, data in self._raw]
+        stamps = [stamp for stamp, _, _ in self._raw]
+        if any(stamp is None or len(stamp) != _TIMESPEC.size for stamp in stamps):
+            return [Segment(unix_ns(stamp), user, data) for stamp, user, data in self._raw]
+        times = iter_unpack("@qq", b"".join(stamps))  # type: ignore[arg-type]  # none of them is None
+        return [
+            Segment(seconds * 1_000_000_000 + nanoseconds, user, data)
+            for (seconds, nanoseconds), (_, user, data) in zip(times, self._raw, strict=True)
+        ]
 
     @property
     def n_segments(self) -> int:
         return len(self._raw)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the ended response leaves the connection free for the next request, by its framing and its head."""
+        return self.ended == "complete" and not self._out and self._ending.reusable
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the kernel stamped the last read of this response; False before the first."""
+        return bool(self._raw) and self._raw[-1][0] is not None
+
+    @property
+    def last_stamps(self) -> tuple[bytes | None, int]:
+        """The kernel's stamp, as it came, and ours (monotonic ns) of the last read of this response; there was one."""
+        stamp, user_ns, _ = self._raw[-1]
+        return stamp, user_ns
 
     @property
     def last_received_ns(self) -> int | None:
@@ -166,7 +189,7 @@ class Connection:
             return True
 
     def reset(self) -> None:
-        """Ready for the next request; whether the server allows one, ``StreamFacts.reusable`` says."""
+        """Ready for the next request; whether the server allows one, ``reusable`` says."""
         if self.ended != "complete" or self._out:
             raise WireError(f"the connection cannot be used again (it ended {self.ended!r}): dial another")
         self._raw = []
@@ -210,7 +233,8 @@ class Connection:
         return True
 
 
-def _unix_ns(stamp: bytes | None) -> int | None:
+def unix_ns(stamp: bytes | None) -> int | None:
+    """A kernel stamp as it came, in nanoseconds of Unix time; None where there is none."""
     if stamp is None or len(stamp) < _TIMESPEC.size:
         return None
     seconds, nanoseconds = _TIMESPEC.unpack_from(stamp)

@@ -16,6 +16,7 @@ from infra.wire.http1 import MAX_HEAD_BYTES, ResponseReader
 _BLANK = b"\r\n\r\n"
 _LAST = b"\r\n0\r\n"
 
+_CLOSE = re.compile(rb"\r\nconnection:[^\r\n]*\bclose\b")  # in a lower-case head
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,20}")
 
 _Mode = Literal["head", "chunked", "parsed", "eof", "done"]
@@ -31,6 +32,13 @@ class EndFinder:
         self._tail = b""  # the last segment; at least its last four bytes, where there are as many
         self._skip = 0  # bytes of chunk data and its CRLF still to pass before the next size line
         self._reader: ResponseReader | None = None
+        self._closes = False  # the head says that the connection will be closed
+        self._clean = False  # the last chunk came, and nothing after it
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the ended response leaves the connection free for the next request."""
+        return self._clean and not self._closes if self._reader is None else self._reader.reusable
 
     def feed(self, data: bytes) -> bool:
         if self._mode == "chunked":
@@ -38,8 +46,8 @@ class EndFinder:
             if len(data) < 4:
                 data = (self._tail[-4:] + data)[-4:]
             self._tail = data
-            ends_with_one = data.endswith(b"\r\n") and not data.endswith(_BLANK)
-            if ends_with_one and _LAST not in data and not data.startswith(b"0\r\n"):
+            ends_with_one = data[-2:] == b"\r\n" != data[-4:-2]
+            if ends_with_one and _LAST not in data and data[:3] != b"0\r\n":
                 return False
             return self._walk()
         if self._mode == "head":
@@ -58,6 +66,7 @@ class EndFinder:
         head = raw[: end + 2].lower()
         if end >= 0 and head.startswith(b"http/1.1 200") and b"\r\ntransfer-encoding: chunked\r\n" in head:
             self._mode = "chunked"
+            self._closes = _CLOSE.search(head) is not None
             self._skip = end + 4
             self._tail = raw
             return len(raw) > end + 4 and self._walk()
@@ -91,9 +100,11 @@ class EndFinder:
             size = int(digits, 16)
             if size == 0:
                 # The trailer ends with a blank line; without trailer fields it is the blank line itself.
-                if raw.find(_BLANK, line_end) < 0:
+                end = raw.find(_BLANK, line_end)
+                if end < 0:
                     break
                 self._mode = "done"
+                self._clean = end + 4 == len(raw)
                 return True
             at = line_end + 2 + size + 2
         if at >= len(raw):

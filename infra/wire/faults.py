@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import from_json
+
 MAX_BODY_BYTES = 64 * 1024  # of what came in place of a stream
 MAX_DEPTH = 64  # of lists and objects in each other; a record's own writer stops somewhere above 100
 
@@ -31,12 +33,26 @@ def read_json(payload: bytes) -> Any:
     Raises NotJson.
     """
     try:
-        value = _DECODER.decode(payload.decode("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        raise NotJson(str(error)) from error
+        value = _quickly(payload)
+    except ValueError:  # not JSON, or nothing that the quick reader takes: the slow one decides, and says why
+        value = _slowly(payload)
     if payload.count(b"[") + payload.count(b"{") > MAX_DEPTH and _deeper(value):
         raise NotJson(f"nested deeper than {MAX_DEPTH} levels")
     return value
+
+
+def _quickly(payload: bytes) -> Any:
+    shape = payload.translate(_SHAPE)
+    if b"0e000" in shape or b"0e+000" in shape or _MANY_DIGITS in shape:
+        raise ValueError("what may be a number too large")
+    return from_json(payload, allow_inf_nan=False)
+
+
+def _slowly(payload: bytes) -> Any:
+    try:
+        return _DECODER.decode(payload.decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise NotJson(str(error)) from error
 
 
 def read_error(value: Any) -> tuple[str, str] | None:
@@ -109,4 +125,7 @@ def _finite(digits: str) -> float:
     return value
 
 
+# What could overflow a double has an exponent of three digits, or hundreds of digits. Text like that is read slowly.
+_SHAPE = bytes.maketrans(b"123456789E", b"000000000e")
+_MANY_DIGITS = b"0" * 200
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -9,6 +9,7 @@ only while the folder still holds the same bytes: a study that was resumed since
 """
 
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ from pydantic import ValidationError
 
 from evidence.durable import sha256_file, write_whole
 from evidence.errors import EvidenceError
-from evidence.inventory import folder_info
-from evidence.layout import folder_kind
+from evidence.inventory import find_runs, folder_info
+from evidence.layout import MANIFEST, folder_kind
 from evidence.records import SCHEMA_VERSION, Count, Record, Sha256, Version
 
 RECEIPT = ".exported.json"
@@ -51,6 +52,23 @@ def not_exported(path: Path) -> str | None:
     if exported(path):
         return None
     return f"{path} is not exported and verified yet: python -m analysis export {path} --to bundle"
+
+
+def runs_not_exported(launch: Path) -> tuple[str, ...]:
+    """The same for every run beside a launch folder's own that cites this launch, before its server is torn down.
+
+    Runs that cannot be read are passed over: the verdict says what is wrong with them.
+    """
+    launch_id, told = folder_info(launch).id, []
+    for folder in dict.fromkeys((launch.resolve().parent.parent, launch.resolve().parent)):
+        for run in find_runs(folder):
+            try:
+                cites = json.loads((run / MANIFEST).read_bytes()).get("launch_id")
+                said = not_exported(run) if cites == launch_id else None
+            except (OSError, ValueError, AttributeError, EvidenceError):
+                continue
+            told += [said] if said is not None else []
+    return tuple(told)
 
 
 def file_digests(path: Path) -> dict[str, str]:

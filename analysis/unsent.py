@@ -1,0 +1,33 @@
+"""Plan lines that were not sent by design: they are no fault of a run, and stand in none of its counts.
+
+A level ended by time holds more plan lines than the time allows; a search visits some of its levels only. What such a
+level sent is its plan. Every other line that was not sent is missing.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from evidence.level_records import Level
+from evidence.records import Json
+
+
+def unsent_by_design(
+    plan: Sequence[Mapping[str, Json]], started: frozenset[str], levels: Sequence[Level], scenario: Json
+) -> dict[str, str]:
+    """Why by plan id, of lines that were never started and need not have been."""
+    by_time = {one.label for one in levels if one.ended_by == "time"}
+    visited = {one.label for one in levels} if levels and _searches(scenario) else None
+    found = {}
+    for line in plan:
+        plan_id, level = str(line.get("plan_id")), line.get("level")
+        if level is None or plan_id in started:
+            continue
+        if level in by_time:
+            found[plan_id] = "the level was ended by its time"
+        elif visited is not None and level not in visited:
+            found[plan_id] = "the search did not visit the level"
+    return found
+
+
+def _searches(scenario: Json) -> bool:
+    parts = [scenario.get(name) for name in ("levels", "arrivals")] if isinstance(scenario, Mapping) else []
+    return any(isinstance(part, Mapping) and part.get("search") is True for part in parts)

@@ -1,0 +1,150 @@
+"""The runs started from one web UI, one at a time: opened before Locust is told, sealed and judged afterwards."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.request import urlopen
+
+import gevent
+from locust.env import Environment
+from werkzeug.datastructures import MultiDict
+
+from evidence.errors import EvidenceError
+from infra.telemetry.child_server import Child, ChildError
+from infra.telemetry.live_view import start as start_view
+from locustfiles._options import UsageError
+from scenarios.strict_toml import ScenarioError
+
+VIEW_TIMEOUT_S = 5.0
+LOCUSTS_OWN = ("host", "num_users", "spawn_rate", "run_time", "user_classes", "profile")
+
+State = Literal["idle", "running", "sealing", "sealed", "failed"]
+Json = dict[str, Any]
+
+
+class WebRuns:
+    """The runs started from one web UI, one at a time. Functions that open and close a session are handed in."""
+
+    def __init__(
+        self, environment: Environment, open_session: Callable[[], Any], close_session: Callable[[], int | None]
+    ) -> None:
+        self._environment = environment
+        self._open = open_session
+        self._close = close_session
+        self._state: State = "idle"
+        self._message = "no run yet"
+        self._path: Path | None = None
+        self._verdict: str | None = None
+        self._report: Path | None = None
+        self._view: Child | None = None
+        self._last: Json | None = None
+
+    @property
+    def path(self) -> Path | None:
+        return self._path if self._state == "sealed" else None
+
+    @property
+    def report(self) -> Path | None:
+        return self._report
+
+    def begin(self, form: "MultiDict[str, str]") -> str | None:
+        """Opens a run with what was typed; what to say where there is none."""
+        if self._state in ("running", "sealing"):
+            return "a run is under way: stop it, or wait until it is sealed"
+        assert self._environment.parsed_options is not None
+        typed = vars(self._environment.parsed_options)
+        if self._path is not None and typed["master"]:
+            return "this master has led its run: start master and workers anew for the next"
+        before = dict(typed)
+        typed.update(_fields(form, typed))
+        self._environment.host = form.get("host") or None
+        try:
+            session = self._open()
+        except (UsageError, ScenarioError, EvidenceError) as error:
+            typed.update(before)
+            self._state, self._message = ("idle" if self._path is None else self._state), f"not started: {error}"
+            return str(error)
+        self._state, self._message = "running", "running"
+        self._path, self._verdict, self._report, self._last = session.path, None, None, None
+        self._look_on(session.path)
+        return None
+
+    def end(self) -> None:
+        """Seals and judges the run in a greenlet of its own; Locust's page is not kept waiting."""
+        if self._state == "running":
+            self._state, self._message = "sealing", "sealing and checking the folder"
+            gevent.spawn(self._end).link_exception(self._ended_badly)
+
+    def as_json(self) -> Json:
+        """What the page shows."""
+        self._last = self._seen() or self._last
+        return {
+            "state": self._state,
+            "message": self._message,
+            "verdict": self._verdict,
+            "report": self._report is not None,
+            "live": self._last,
+        }
+
+    def stop(self) -> None:
+        """Ends what runs beside the page."""
+        if self._view is not None:
+            self._view.stop()
+            self._view = None
+
+    def _look_on(self, path: Path) -> None:
+        self.stop()
+        try:
+            self._view = start_view(path)
+        except ChildError as error:
+            self._message = f"running; the live view did not start: {error}"
+
+    def _seen(self) -> Json | None:
+        if self._view is None:
+            return None
+        try:
+            with urlopen(self._view.url, timeout=VIEW_TIMEOUT_S) as answer:
+                found: Json = json.load(answer)
+                return found
+        except (OSError, ValueError):
+            return None
+
+    def _end(self) -> None:
+        code = self._close()
+        assert self._path is not None
+        self._last = self._seen() or self._last
+        self.stop()
+        self._verdict = _said("check", str(self._path))
+        report = self._path.parent / f"{self._path.name}.report.html"
+        _said("report", str(self._path), "--out", str(report))
+        self._report = report if report.is_file() else None
+        outcome = {0: "it stands", 1: "the evidence says no"}.get(code or 0, "evidence could not be written")
+        self._state, self._message = "sealed", f"sealed: {outcome}"
+
+    def _ended_badly(self, dead: gevent.Greenlet) -> None:
+        self._state, self._message = "failed", f"the run could not be closed: {dead.exception}"
+
+
+def _said(command: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis", command, *arguments], capture_output=True, text=True, check=False
+    )
+    return (done.stdout + done.stderr).strip()
+
+
+def _fields(form: "MultiDict[str, str]", typed: Mapping[str, Any]) -> Json:
+    """The fields that are options of a locustfile, as Locust itself will set them once the run has been opened."""
+    found: Json = {}
+    for name in form:
+        if name not in typed or name in LOCUSTS_OWN:
+            continue
+        if isinstance(typed[name], bool):
+            found[name] = form[name] == "true"
+        elif isinstance(typed[name], list):
+            found[name] = [value for value in form.getlist(name) if value]
+        else:
+            found[name] = form[name]
+    return found

@@ -1,0 +1,149 @@
+"""Many streams read by one process, and ended requests made records off their path."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.wire.connection import Connection
+from infra.wire.faults import NotJson, read_json
+from infra.wire.stream import read_stream
+from tests.locust_runs import ROOT, environment
+from tests.stream_bytes import DONE, GOOD, HEAD, HEAD_CLOSE, chunk, chunked, event
+from tests.test_connection import ScriptedSocket, pump, started
+
+
+@pytest.fixture(scope="module")
+def played() -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gevent_reading"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_users_killed_while_their_answers_wait_lose_no_line(played: Any):
+    found = played["killed"]
+    assert found["waiting"] == 4
+    assert found["left"] == 0
+    assert [line for line in found["log"] if line.startswith("written")] == [f"written {k}" for k in range(4)]
+
+
+def test_raw_segments_are_on_the_disk_before_the_first_answer_is_read(played: Any):
+    log = played["killed"]["log"]
+    assert log.index("written 0") > max(log.index(f"kept {k}") for k in range(4))
+    assert sum(line.startswith("kept") for line in log) == 4
+
+
+def test_an_answer_that_ends_alone_has_its_line_at_once(played: Any):
+    assert played["alone"] == {"log": [0]}
+
+
+def test_a_disk_that_is_full_is_told_once_and_refuses_later_requests(played: Any):
+    found = played["failing"]
+    assert len(found["told"]) == 1
+    assert "No space left" in found["told"][0]
+    assert found["refused"] == found["told"][0]
+
+
+def test_a_stream_is_read_while_another_s_long_answer_is_made_a_record(played: Any):
+    log = played["others"]["log"]
+    assert log.index("read") < log.index("written")
+
+
+def test_fast_streams_are_read_together_without_loss_and_slow_ones_at_once(played: Any):
+    found = played["many"]
+    assert found["answers"] == 97
+    assert found["kinds"] == 1, "every answer is the same, to the last token"
+    assert found["last"][0] == 20
+    assert found["last"][2] == "completed"
+    assert found["together"]
+    assert not found["then"][-1]
+
+
+def test_a_forked_process_reads_by_a_descriptor_of_its_own(played: Any):
+    assert played["fork"] == {"same": False, "kept": True}
+
+
+def test_a_stream_that_was_given_up_is_read_no_more(played: Any):
+    assert played["timed_out"] == {"ended": "timeout_stalled", "still_read": 0}
+
+
+CLOSING = HEAD[:-2] + b"Connection: close\r\n\r\n"
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "reusable"),
+    [
+        (b"".join(chunked(*GOOD)), True),
+        (b"".join([CLOSING, *chunked(*GOOD)[1:]]), False),
+        (HEAD + chunk(DONE) + b"0\r\nX-Took: 3\r\n\r\n", True),
+        (LENGTH, True),
+        (LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), False),
+        (HEAD_CLOSE + event(GOOD[1]), False),
+        (HEAD + b"zz\r\n", False),
+    ],
+    ids=["kept", "closing", "trailer", "length", "length, closing", "until closed", "broken"],
+)
+def test_whether_a_connection_can_be_used_again_is_known_before_the_answer_is_read(raw: bytes, reusable: bool):
+    for size in (len(raw), 7, 1):
+        pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+        conn, _ = started([*pieces, b""])
+        pump(conn)
+        assert conn.reusable is reusable
+        if conn.ended == "complete" and size == len(raw):
+            assert read_stream(conn.segments, ended="complete").reusable is reusable
+
+
+def test_a_connection_with_bytes_behind_the_answer_is_not_used_again():
+    conn, _ = started([b"".join(chunked(*GOOD)) + b"HTTP/1.1 408 Request Timeout\r\n\r\n"])
+    pump(conn)
+    assert (conn.ended, conn.reusable) == ("complete", False)
+
+
+def test_a_connection_with_a_request_half_sent_is_not_used_again():
+    conn = Connection(ScriptedSocket([LENGTH], writes=[3, BlockingIOError()]))
+    conn.start(b"a request")
+    assert conn.on_readable(1)
+    assert not conn.reusable
+
+
+@pytest.mark.parametrize(
+    "text", ["[1e999]", "[NaN]", "[-Infinity]", "[" + "9" * 400 + ".0]", '{"a": 1E0400}', "[" * 100]
+)
+def test_a_number_too_large_and_what_is_no_json_are_refused_by_the_quick_reader_too(text: str):
+    with pytest.raises(NotJson):
+        read_json(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1e99]",
+        '"e+100 and 1e500 in a text"',
+        '"\\ud83d"',
+        '{"a": 1, "a": 2}',
+        "[1.0e-400, 0.1, -0.0, 12345678901234567890]",
+    ],
+)
+def test_what_the_quick_reader_reads_is_what_the_standard_library_reads(text: str):
+    assert read_json(text.encode()) == json.loads(text)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+
+
+@given(st.recursive(SCALARS, st.lists, max_leaves=8))
+def test_any_json_value_comes_back_as_it_was(value: Any):
+    assert read_json(json.dumps(value).encode()) == value

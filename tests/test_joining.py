@@ -1,0 +1,232 @@
+"""A worker's lines that are not in the run folder: kept elsewhere by intent, or found after a worker was lost."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import evidence_samples as sample
+import pytest
+
+from evidence.errors import EvidenceError
+from evidence.folder import RunWriter
+from evidence.inventory import folder_info
+from evidence.joining import join
+from evidence.layout import MANIFEST
+from evidence.lines import canonical
+from evidence.outbox import Outbox
+from evidence.reading import open_run, read_segments
+from evidence.records import Seal
+from evidence.recover import recover
+from evidence.shard import Shard
+from evidence.shard_store import Carrier, FolderStore, fetch
+from evidence.verify import verify
+from evidence.worker_records import Kept, WorkerEvent
+
+ROOT = Path(__file__).resolve().parent.parent
+N_PLANNED = 4
+
+
+def codes(path: Path) -> set[str]:
+    return {problem.code for problem in verify(path)}
+
+
+def begun(folder: Path) -> tuple[RunWriter, Shard]:
+    run = sample.create(folder / "runs", N_PLANNED, n_workers=2)
+    shard = Shard(folder / "away", (run.path / MANIFEST).read_bytes(), 1)
+    shard.deal(map(canonical, sample.plan(N_PLANNED)))
+    return run, shard
+
+
+def play(shard: Shard, sequence: int, outcome: str = "completed") -> None:
+    shard.started(sample.started(sequence, worker=1))
+    wire = shard.wire(sequence, sample.SEGMENTS)
+    shard.ended(sample.ended(sequence, worker=1, wire=wire, outcome=outcome))
+
+
+def mirrored(run: RunWriter, shard: Shard) -> Outbox:
+    """The shard's lines so far, in the master's folder too."""
+    outbox = Outbox(shard.folder, sample.RUN_ID, 1)
+    mirror = run.mirror()
+    mirror.admit(1)
+    while (batch := outbox.next(0.0)) is not None:
+        answer = mirror.apply(batch)
+        assert answer is not None
+        outbox.have(answer, 0.0)
+    mirror.close()
+    return outbox
+
+
+def digests(shard: Shard) -> Outbox:
+    outbox = Outbox(shard.folder, sample.RUN_ID, 1, window=10**6)
+    while outbox.next(0.0) is not None:
+        pass
+    return outbox
+
+
+def lost(folder: Path) -> tuple[RunWriter, Shard]:
+    """Two requests reached the master; of the third the worker alone knows."""
+    run, shard = begun(folder)
+    play(shard, 0)
+    play(shard, 1, "truncated")
+    mirrored(run, shard)
+    play(shard, 2)
+    shard.close()
+    return run, shard
+
+
+def kept(folder: Path) -> tuple[RunWriter, Shard, Seal]:
+    """A run whose master has digests and counts only."""
+    run, shard = begun(folder)
+    for sequence in range(3):
+        play(shard, sequence)
+    totals = shard.totals(digests(shard).files())
+    shard.close()
+    run.worker_event(
+        WorkerEvent(
+            run_id=sample.RUN_ID,
+            at_unix_s=1.0,
+            at_monotonic_s=1.0,
+            event="dealt",
+            worker=1,
+            client="c",
+            host="h",
+            pid=1,
+            plan_ids=tuple(line.plan_id for line in sample.plan(N_PLANNED)),
+        )
+    )
+    run.kept(Kept(run_id=sample.RUN_ID, worker=1, where=str(shard.path), host="h", why="--shards keep", totals=totals))
+    return run, shard, run.seal()
+
+
+def test_a_shard_found_before_the_seal_completes_the_folder(tmp_path):
+    run, shard = lost(tmp_path)
+    run.close()
+    joined = join(run.path, [shard.path])
+    assert joined.path == run.path
+    assert (joined.seal.started, joined.seal.completed, joined.seal.failed) == (3, 2, {"truncated": 1})
+    assert joined.seal.recovered
+    assert "joined with the shard of worker 1" in joined.seal.noticed[0]
+    assert codes(run.path) == {"recovered", "planned_not_started"}
+    reread = open_run(run.path)
+    assert all(request.wire and read_segments(reread, request.wire) for request in reread.requests)
+
+
+def test_a_shard_found_after_the_seal_makes_a_copy_and_leaves_the_sealed_folder_as_it_was(tmp_path):
+    run, shard = lost(tmp_path)
+    run.seal()
+    before = codes(run.path)
+    joined = join(run.path, [shard.path])
+    assert joined.path != run.path
+    assert (joined.seal.completed, joined.seal.id) == (2, sample.RUN_ID)
+    assert joined.seal.noticed[0].startswith(f"a copy of {run.path.name}")
+    assert codes(joined.path) == {"recovered", "planned_not_started"}
+    assert codes(run.path) == before == {"planned_not_started"}
+    assert open_run(run.path).seal.completed == 1
+
+
+def test_a_run_of_digests_is_sealed_with_the_workers_counts(tmp_path):
+    run, _, seal = kept(tmp_path)
+    assert (seal.planned, seal.started, seal.completed) == (N_PLANNED, 3, 3)
+    assert codes(run.path) == {"planned_not_started"}
+    assert "1 requests dealt to workers whose lines are elsewhere" in " ".join(map(str, verify(run.path)))
+    assert open_run(run.path).requests == ()
+
+
+def test_lines_kept_elsewhere_are_the_sealed_ones_when_they_come(tmp_path):
+    run, shard, seal = kept(tmp_path)
+    joined = join(run.path, [shard.path])
+    assert joined.seal == seal
+    assert len(open_run(run.path).requests) == 3
+    assert codes(run.path) == {"planned_not_started"}
+
+
+def test_lines_kept_elsewhere_and_changed_there_are_refused(tmp_path):
+    run, shard, _ = kept(tmp_path)
+    file = shard.folder / "requests.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"completed", b"cancelled", 1))
+    with pytest.raises(EvidenceError, match="is not what worker 1 said it wrote"):
+        join(run.path, [shard.path])
+    assert not (run.path / "workers" / "1" / "requests.jsonl").exists()
+
+
+def test_sealed_lines_changed_after_they_came_are_found(tmp_path):
+    run, shard, _ = kept(tmp_path)
+    join(run.path, [shard.path])
+    file = run.path / "workers" / "1" / "requests.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"completed"', b'"cancelled"', 1))
+    assert {"hash_mismatch", "counts_mismatch"} <= codes(run.path)
+
+
+def test_a_shard_of_another_run_or_with_other_bytes_is_refused(tmp_path):
+    run, shard = lost(tmp_path)
+    run.close()
+    stranger = tmp_path / "stranger"
+    shutil.copytree(shard.path, stranger)
+    manifest = stranger / MANIFEST
+    facts = (stranger / "shard.json").read_bytes()
+    (stranger / "shard.json").write_bytes(facts.replace(facts[-80:-60], b"0" * 20))
+    with pytest.raises(EvidenceError):
+        join(run.path, [stranger])
+    (stranger / "shard.json").write_bytes(facts)
+    file = stranger / "workers" / "1" / "started.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"m0000", b"m0003", 1))
+    with pytest.raises(EvidenceError, match="is not a longer form"):
+        join(run.path, [stranger])
+    assert manifest.exists()
+    assert not (run.path / "seal.json").exists()
+
+
+def test_a_shard_whose_worker_lives_is_not_joined(tmp_path):
+    run, shard = begun(tmp_path)
+    play(shard, 0)
+    run.close()
+    with pytest.raises(EvidenceError, match="still being written"):
+        join(run.path, [shard.path])
+    shard.close()
+    assert join(run.path, [shard.path]).seal.completed == 1
+
+
+def test_a_shard_is_no_run_and_names_itself(tmp_path):
+    _, shard = lost(tmp_path)
+    assert folder_info(shard.path).kind == "shard"
+    with pytest.raises(EvidenceError):
+        recover(shard.path)
+
+
+def test_a_shard_goes_to_a_shared_folder_in_parts_and_comes_back_the_same(tmp_path):
+    _, shard = begun(tmp_path)
+    store = FolderStore(tmp_path / "shared")
+    carrier = Carrier(shard.path, store)
+    play(shard, 0)
+    assert carrier.copy_new() > 0
+    assert carrier.copy_new() == 0
+    play(shard, 1)
+    carrier.copy_new()
+    shard.close()
+    back = fetch(str(tmp_path / "shared"), shard.path.name, tmp_path / "back")
+    for file in ("requests.jsonl", "started.jsonl", "wire/segments.bin"):
+        assert (back / "workers" / "1" / file).read_bytes() == (shard.folder / file).read_bytes()
+    parts = sorted((tmp_path / "shared").rglob("requests.jsonl@*"))
+    assert len(parts) == 2
+    parts[0].unlink()
+    with pytest.raises(EvidenceError, match="a part is missing"):
+        fetch(str(tmp_path / "shared"), shard.path.name, tmp_path / "again")
+
+
+def test_a_killed_workers_shard_still_reaches_the_store(tmp_path):
+    """The process that copies ends with its standard input, after one more look; the store is one of fsspec's."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed (requirements-shards.txt)")
+    run, shard = begun(tmp_path)
+    command = [sys.executable, "-m", "evidence.shard_store", str(shard.path), f"file://{tmp_path}/bucket"]
+    copying = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    play(shard, 0)
+    shard.close()
+    said, problems = copying.communicate(timeout=30)
+    assert copying.returncode == 0, problems
+    assert said.strip().endswith(shard.path.name)
+    back = fetch(f"file://{tmp_path}/bucket", shard.path.name, tmp_path / "back")
+    run.close()
+    assert join(run.path, [back]).seal.completed == 1

@@ -1,0 +1,269 @@
+"""Steady windows, throughput, goodput and the open loop of a level, each recomputed by hand or by a plain loop."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.facts import LevelFacts
+from analysis.in_flight import TURN_S, spans_of, steady_window, steps
+from analysis.lateness import _Lags
+from analysis.level_limits import level_limits
+from analysis.levels import Limits, level_goodput, levels_of
+from analysis.measures import Row, measure
+from analysis.open_loop import open_loop
+from analysis.throughput import throughput, tokens_within
+from analysis.unsent import unsent_by_design
+from evidence.level_records import Level
+from evidence.records import Health
+from tests.run_factory import request
+
+SPAN = st.tuples(st.integers(0, 60), st.integers(0, 30))
+
+
+def sent(at_s, took_s, **changes):
+    """A request sent at this instant that took so long; four tokens, evenly after its first tenth."""
+    chunks = changes.pop("chunks", [(took_s * (1 + 3 * n) / 10, n, n + 1, 4) for n in range(4)])
+    return request(chunks=chunks, sent_at_monotonic_s=at_s, sent_at_unix_s=at_s, **changes).model_copy(
+        update={"end_after_s": took_s}
+    )
+
+
+def row(one):
+    return Row(request=one, measures=measure(one, max_draft_tokens=0))
+
+
+def spans(*pairs):
+    found = spans_of([sent(begin, end - begin) for begin, end in pairs], one_worker=True)
+    assert found is not None
+    return found
+
+
+def level(label="users=2", **changes):
+    fields = {
+        "run_id": "run-test",
+        "index": 0,
+        "label": label,
+        "kind": "concurrency",
+        "users": 2,
+        "rate_per_s": None,
+        "target_tokens": None,
+        "steady_s": None,
+        "began_at_unix_s": 0.0,
+        "began_at_monotonic_s": 0.0,
+        "full_after_s": 0.0,
+        "drain_after_s": 1.0,
+        "drained_after_s": 2.0,
+        "n_planned": 4,
+        "n_started": 4,
+        "n_completed": 4,
+        "n_failed": 0,
+        "n_cancelled": 0,
+        "ended_by": "requests",
+    }
+    return Level(**(fields | changes))
+
+
+def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", unfinished=()):
+    plan = {one.request.plan_id: {"phase": "measured", "level": one.request.level} for one in rows}
+    plan |= {plan_id: {"phase": "measured", "level": label} for plan_id in (*(unsent or {}), *unfinished)}
+    (found,) = levels_of(
+        plan=plan,
+        records=records,
+        rows=rows,
+        unfinished=unfinished,
+        unsent=unsent or {},
+        scenario={"kind": kind},
+    )
+    return found
+
+
+@given(st.lists(SPAN, min_size=1, max_size=8), st.integers(1, 5))
+def test_the_steady_window_is_the_longest_interval_that_a_plain_search_finds(pairs, users):
+    found = steady_window(spans(*[(float(begin), float(begin + length)) for begin, length in pairs]), users)
+    least = -(-9 * users // 10)
+    held = [sum(begin <= at < begin + length for begin, length in pairs) >= least for at in range(100)]
+    longest = run = 0
+    for full in held:
+        run = run + 1 if full else 0
+        longest = max(longest, run)
+    assert (found.window_s or 0.0) == pytest.approx(longest)
+    assert (found.why is None) == (longest > 0)
+
+
+def test_a_users_turn_to_its_next_request_does_not_end_the_window_and_a_pause_does():
+    turn, pause = TURN_S / 2, TURN_S * 2
+    steady = steady_window(spans((0, 10), (0, 4), (4 + turn, 10)), 2)
+    assert (steady.begin_s, steady.end_s, steady.why) == (0, 10, None)
+    paused = steady_window(spans((0, 10), (0, 4), (4 + pause, 10)), 2)
+    assert (paused.begin_s, paused.end_s) == (pytest.approx(4 + pause), 10)
+
+
+def test_one_user_alone_has_a_window_of_all_its_requests():
+    found = steady_window(spans(*[(n * 1.01, n * 1.01 + 1) for n in range(20)]), 1)
+    assert (found.begin_s, found.end_s) == (0, pytest.approx(19 * 1.01 + 1))
+
+
+def test_a_level_that_never_filled_says_how_many_were_under_way():
+    found = steady_window(spans((0, 5), (1, 5)), 8)
+    assert found.window_s is None and found.why == "8 of 8 users were never under way at once, at most 2 were"
+    assert steady_window(None, 8).why == "no request of the level was sent"
+
+
+@given(st.lists(SPAN, min_size=1, max_size=8))
+def test_the_mean_under_way_is_the_integral_over_the_steps(pairs):
+    found = spans(*[(float(begin), float(begin + length)) for begin, length in pairs])
+    at, under_way = steps(found)
+    end = found.last_s + 1
+    whole = sum(n * (later - now) for n, now, later in zip(under_way, at, [*at[1:], end], strict=True))
+    assert found.mean_within(found.first_s - 1, end) == pytest.approx(whole / (end - found.first_s + 1))
+
+
+def test_tokens_count_in_the_window_in_which_they_arrived():
+    one = sent(0.0, 10.0)  # tokens at 1, 4, 7 and 10 s
+    assert tokens_within(one, 0.0, 10.0) == (4, 4)
+    assert tokens_within(one, 3.0, 8.0) == (2, 2)
+    assert tokens_within(one, 4.0, 4.0) == (1, 1)
+    assert tokens_within(one, 11.0, 12.0) == (0, 0)
+    merged = request(chunks=[(1.0, 0, 3, 9), (2.0, 1, 8, 9)], n_completion_tokens=9)
+    assert tokens_within(merged, 1.5, 9.0) == (6, 6)  # usage counts one token more than the last chunk
+
+
+def test_without_counts_in_its_chunks_an_answer_at_an_edge_gives_two_numbers():
+    rows = [
+        row(sent(0.0, 10.0, chunks=[(1.0, 0, None, 4), (10.0, 1, None, 4)], n_completion_tokens=40)),
+        row(sent(2.0, 2.0, chunks=[(0.1, 0, None, 4), (1.0, 1, None, 4)], n_completion_tokens=10)),
+    ]
+    both = spans_of([one.request for one in rows], one_worker=True)
+    whole = throughput(rows, both, 0.0, 10.0, one_worker=True)
+    assert (whole.n_output_tokens, whole.output_tok_per_s, whole.bounds_tok_per_s) == (50, 5.0, None)
+    part = throughput(rows, both, 0.5, 5.5, one_worker=True)
+    assert part.output_tok_per_s is None and part.bounds_tok_per_s == (10 / 5, 50 / 5)
+    assert part.why == "an edge of the window cuts answers whose chunks carry no counts"
+
+
+def test_failed_requests_deliver_the_tokens_that_came_and_no_completed_request():
+    rows = [
+        row(sent(0.0, 10.0)),
+        row(sent(0.0, 10.0, outcome="truncated", n_completion_tokens=None)),
+        row(sent(0.0, 5.0, outcome="http_error", chunks=[], n_completion_tokens=None)),
+    ]
+    found = throughput(rows, spans_of([one.request for one in rows], one_worker=True), 0.0, 10.0, one_worker=True)
+    assert (found.n_completed, found.n_failed, found.n_output_tokens) == (1, 2, 8)
+    assert (found.requests_per_s, found.mean_in_flight) == (0.1, pytest.approx(2.5))
+
+
+def test_a_completed_answer_without_any_count_leaves_no_throughput():
+    rows = [row(sent(0.0, 1.0, chunks=[(0.5, 0, None, 1)], n_completion_tokens=None))]
+    found = throughput(rows, spans_of([rows[0].request], one_worker=True), 0.0, 1.0, one_worker=True)
+    assert (found.output_tok_per_s, found.bounds_tok_per_s) == (None, None)
+    assert found.why == "1 completed requests carry no server's count"
+
+
+def test_goodput_counts_failures_as_not_met_and_the_steady_part_by_when_requests_were_sent():
+    rows = [
+        row(sent(at, took, level="users=2", plan_id=f"m{n}", outcome=outcome))
+        for n, (at, took, outcome) in enumerate(
+            [(0.0, 10.0, "completed"), (5.0, 5.0, "completed"), (5.0, 4.0, "truncated"), (10.0, 10.0, "completed")]
+        )
+    ]
+    found = view(rows)
+    assert (found.steady.begin_s, found.steady.end_s, found.users) == (5.0, 10.0, 2)
+    limits = Limits(ttft_slo_s=0.8, tpot_slo_s=None)  # TTFT is a tenth of the time taken
+    whole, part = (level_goodput(found, limits, steady=steady) for steady in (False, True))
+    assert (whole.n_sent, whole.n_good, whole.n_bad, whole.n_failed) == (4, 1, 2, 1)
+    assert whole.per_s == (1 / 20, 1 / 20) and whole.share == (0.25, 0.25)
+    assert (part.n_sent, part.n_good, part.n_bad, part.n_failed) == (3, 1, 1, 1)
+    assert part.per_s == (1 / 5, 1 / 5)
+
+
+def test_lines_that_a_timed_level_or_a_search_left_are_no_fault_and_all_others_are():
+    plan = [
+        {"plan_id": "a", "level": "users=1"},
+        {"plan_id": "b", "level": "users=2"},
+        {"plan_id": "c", "level": "users=4"},
+        {"plan_id": "d", "level": None},
+    ]
+    records = [level("users=1", ended_by="time", steady_s=5.0), level("users=2")]
+    search = {"kind": "concurrency", "levels": {"search": True}}
+    found = unsent_by_design(plan, frozenset(), records, search)
+    assert found == {"a": "the level was ended by its time", "c": "the search did not visit the level"}
+    assert set(unsent_by_design(plan, frozenset(), records, {"kind": "concurrency"})) == {"a"}
+    assert unsent_by_design(plan, frozenset("a"), records, {}) == {}
+    assert unsent_by_design(plan, frozenset(), [], search) == {}
+
+
+def test_the_rate_achieved_is_set_against_the_schedule_and_not_the_nominal_rate():
+    lags = [0.0, 0.0, 0.0, 1.0]
+    rows = [
+        row(sent(due + lag, 1.0, level="rate=1", send_lag_s=lag))
+        for due, lag in zip([0.0, 0.5, 2.0, 4.0], lags, strict=True)
+    ]
+    found = open_loop(rows, level("rate=1", kind="arrivals", users=None, n_cap_hits=3), one_worker=True)
+    assert (found.scheduled_rate_per_s, found.achieved_rate_per_s) == (3 / 4, 3 / 5)
+    assert found.achieved_ratio == pytest.approx(0.8)
+    assert (found.lag_median_s, found.lag_p99_s, found.lag_max_s, found.n_cap_hits) == (0.0, 1.0, 1.0, 3)
+    silent = open_loop([row(sent(0.0, 1.0))], None, one_worker=True)
+    assert silent.achieved_ratio is None and "scheduled instant" in silent.why["achieved_rate_per_s"]
+
+
+def test_an_open_loop_is_steady_from_its_first_request_to_its_last():
+    found = view([row(sent(at, 3.0, level="rate=1", plan_id=f"m{at}")) for at in (1.0, 2.0, 7.0)], kind="arrivals")
+    assert (found.steady.begin_s, found.steady.end_s, found.rate_per_s, found.users) == (1.0, 7.0, 1.0, None)
+    assert found.open_loop is not None
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "scope", "words"),
+    [
+        ({"no_record": True}, "level_not_recorded", "run", "levels.jsonl has no line of: users=2"),
+        ({"n_left": 3}, "level_incomplete", "run", "users=2 (3 requests not sent)"),
+        ({"undrained": True}, "drain_incomplete", "latency", "users=2"),
+        ({"steady_missing": "never full"}, "no_steady_window", "rate", "users=2 (never full)"),
+        ({"steady_s": 8.9, "steady_asked_s": 10.0}, "steady_window_short", "rate", "8.9 s of 10 s asked for"),
+        ({"steady_s": 1.9, "e2e_median_s": 1.0}, "steady_window_short", "rate", "1.9 s, and an answer takes 1 s"),
+        ({"achieved_ratio": 0.949}, "rate_not_achieved", "latency", "94.9% of the scheduled rate"),
+        ({"lag_p99_s": 0.011, "ttft_median_s": 0.1}, "send_lag", "latency", "p99 0.0110 s"),
+        ({"n_cap_hits": 2}, "cap_hit", "latency", "2 requests"),
+    ],
+)
+def test_each_limit_of_a_level_is_named_with_its_scope(facts, code, scope, words):
+    (found,) = level_limits([LevelFacts(label="users=2", **facts), LevelFacts(label="users=4")])
+    assert (found.code, found.scope) == (code, scope) and words in found.seen
+
+
+def test_a_level_within_every_limit_has_none_and_many_levels_are_one_reason():
+    at_edges = LevelFacts(
+        label="users=2",
+        steady_s=9.0,
+        steady_asked_s=10.0,
+        achieved_ratio=0.95,
+        lag_p99_s=0.01,
+        ttft_median_s=0.1,
+        n_cap_hits=0,
+    )
+    assert list(level_limits([at_edges])) == []
+    (found,) = level_limits([LevelFacts(label=f"users={n}", undrained=True) for n in range(5)])
+    assert found.seen.endswith("users=0; users=1; users=2 and 2 more")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9), st.none() | st.integers(0, 9)), max_size=8),
+    st.integers(0, 50),
+    st.integers(0, 9),
+)
+def test_the_sentinels_largest_delay_of_a_span_is_that_of_a_plain_search(lines, begin, length):
+    health = [
+        Health(
+            at_monotonic_s=float(at),
+            interval_s=float(interval),
+            lag_p50_s=None,
+            lag_max_s=None if lag is None else float(lag),
+            cpu_ratio=None,
+            gc_pauses=0,
+            gc_pause_max_s=0.0,
+            in_flight=0,
+        )
+        for at, interval, lag in lines
+    ]
+    inside = [lag for at, interval, lag in lines if lag is not None and at >= begin and at - interval <= begin + length]
+    assert _Lags(health).largest(float(begin), float(begin + length)) == max(inside, default=None)
