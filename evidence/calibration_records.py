@@ -16,7 +16,6 @@ from pydantic import Field, ValidationError
 from evidence.errors import EvidenceError
 from evidence.records import SCHEMA_VERSION, Count, Json, Record, Seconds, Sha256, Version
 
-CALIBRATIONS = "calibrations"  # the folder beside the runs
 MAX_BYTES = 1 << 20
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evidence.errors import EvidenceError
-from evidence.layout import LAUNCH, MANIFEST, SEAL, STUDY, FolderKind, folder_kind
+from evidence.layout import CALIBRATIONS, LAUNCH, MANIFEST, SEAL, STUDY, FolderKind, folder_kind
 from evidence.processes import living_writer
 from evidence.records import Json
 
@@ -26,7 +26,8 @@ class FolderInfo(NamedTuple):
 def find_folders(folder: Path) -> tuple[FolderInfo, ...]:
     """The folders directly in ``folder``, sorted by name. Raises EvidenceError where it cannot be listed."""
     try:
-        children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        found = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+        children = sorted(child for child in found if child.name != CALIBRATIONS)
     except OSError as error:
         raise EvidenceError(
             folder, f"cannot be listed ({error.strerror})", "give the path of a folder of runs"

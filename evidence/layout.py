@@ -42,6 +42,8 @@ ENGINE_LOG = "engine.log"
 
 STUDY = "study.json"
 
+CALIBRATIONS = "calibrations"  # the folder of calibrations beside the runs
+
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")

@@ -116,6 +116,10 @@ class Shard:
         """As ``WorkerWriter.wire``."""
         return self._writer.wire(sequence, segments)
 
+    def read_back(self, ref: WireRef) -> list[frames.SegmentTuple]:
+        """As ``WorkerWriter.read_back``."""
+        return self._writer.read_back(ref)
+
     def ended(self, record: Request) -> None:
         """As ``WorkerWriter.ended``."""
         self._writer.ended(record)

@@ -100,6 +100,21 @@ class WorkerWriter:
         self._kept[sequence] = WireRef(file=name, offset=offset, n_bytes=size, n_segments=len(segments))
         return self._kept[sequence]
 
+    def read_back(self, ref: WireRef) -> list[frames.SegmentTuple]:
+        """The raw segments that ``wire`` has kept, as they are on file. Raises EvidenceError where they are not."""
+        path = self._folder / WIRE / SEGMENTS
+        try:
+            with path.open("rb") as file:
+                file.seek(ref.offset)
+                data = file.read(ref.n_bytes)
+        except OSError as error:
+            raise EvidenceError(path, f"cannot be read back ({error})", "run again, on another disk") from error
+        found = [frame.segment for frame in frames.decode(data)]
+        if len(found) != ref.n_segments:
+            what = f"{len(found)} segments at {ref.offset}, where {ref.n_segments} were kept"
+            raise EvidenceError(path, what, "let nobody else write into the folder, and run again")
+        return found
+
     def ended(self, record: Request) -> None:
         """Say how a request ended, whatever its outcome."""
         self._own(record, Request, record.run_id, record.worker)

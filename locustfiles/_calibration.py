@@ -1,6 +1,6 @@
 """Which calibration of this client a run cites: the one that is named, or the one that fits best of those beside it.
 
-A calibration fits when it was made with the same transport on a host of the same processor, number of usable cores,
+A calibration fits when it was made with the same transport on a host of the same processor, number of cores,
 kernel, Python and gevent. Of those that fit, the lightest one that covers the run's streams is taken, the newest first;
 where none covers them, the heaviest, and the analysis says that the run goes beyond it.
 """
@@ -8,13 +8,14 @@ where none covers them, the heaviest, and the analysis says that the run goes be
 import os
 from pathlib import Path
 
-from evidence.calibration_records import CALIBRATIONS, Calibration, read_calibration
+from evidence.calibration_records import Calibration, read_calibration
 from evidence.errors import EvidenceError
+from evidence.layout import CALIBRATIONS
 from evidence.records import Json, Missing
 from locustfiles._options import Options, UsageError
 from scenarios.plan import Plan
 
-SAME_HARDWARE = ("client_cpu_model", "client_cores_usable")
+SAME_HARDWARE = ("client_cpu_model", "client_cores")
 SAME_VERSIONS = ("kernel", "python", "gevent", "greenlet")
 WHAT = "calibration"
 

@@ -9,19 +9,24 @@ A request that ends while no other is under way is read at once: nobody is kept 
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
+from evidence.frames import SegmentTuple
 from evidence.records import Request, Started, WireRef
+from infra.wire.stamps import Segment
 from infra.wire.stream import StreamFacts
+from locustfiles._duty import Duty
 from locustfiles._exchange import Exchange, facts_of, make_record
+from locustfiles._reading import reader
 from scenarios.plan import PlannedRequest
 
-MOST_WAITING_BYTES = 256 * 1024 * 1024  # of raw answers; beyond it users wait until some have been read
+IN_MEMORY_BYTES = 48 * 1024 * 1024  # of raw answers that wait; beyond it they are read back from the disk
+MOST_WAITING_BYTES = 256 * 1024 * 1024  # of those that are on no disk; beyond it users wait until some have been read
 
 
 @dataclass(kw_only=True)
@@ -34,7 +39,7 @@ class Ended:
     since_reset: int | None
     due_ns: int | None
     told: Callable[[Request], None] | None  # who is told of the record, besides the sender
-    n_bytes: int = 0
+    n_bytes: int = 0  # of the raw segments in memory
     kept: bool = False
     wire: WireRef | None = None
     wire_missing: str | None = None
@@ -43,19 +48,22 @@ class Ended:
 class Desk:
     """``put`` an ended request; ``write`` is called with its record, in the order in which they were put.
 
-    ``keep`` writes the raw segments and returns where, or why not. What either raises while others wait is told to
-    ``on_failure``, and raised by every later ``put``.
+    ``keep`` writes the raw segments and returns where, or why not; ``read_back`` has them again. What any of these
+    raises while others wait is told to ``on_failure``, and raised by every later ``put``.
     """
 
     def __init__(
         self,
         keep: Callable[[Ended], tuple[WireRef | None, str | None]],
+        read_back: Callable[[WireRef], Sequence[SegmentTuple]],
         write: Callable[[Ended, Request], None],
         n_under_way: Callable[[], int],
     ) -> None:
         self._keep = keep
+        self._read_back = read_back
         self._write = write
         self._n_under_way = n_under_way
+        self._duty = Duty(_late_s)
         self._waiting: deque[Ended] = deque()
         self._unkept: deque[Ended] = deque()  # of them, those whose raw segments are not on the disk
         self._n_bytes = 0
@@ -110,16 +118,15 @@ class Desk:
                 ended = self._waiting.popleft()
                 self._reading = True
                 self._read(ended, self._let_others)
-                self._n_bytes -= ended.n_bytes
-                if self._n_bytes <= MOST_WAITING_BYTES:
-                    self._has_room.set()
-                _let_loop_read()
+                self._less(ended.n_bytes)
+                self._let_others()
             self._has_some.clear()
             self._is_empty.set()
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
         self._waiting.clear()
+        self._unkept.clear()
         self._reading = False
         self._has_room.set()
         self._is_empty.set()
@@ -128,6 +135,8 @@ class Desk:
 
     def _read(self, ended: Ended, on_yield: Callable[[], None] = lambda: None) -> None:
         self._keep_raw(ended)
+        if ended.wire is not None and not ended.exchange.segments:
+            ended.exchange = replace(ended.exchange, segments=[Segment(*one) for one in self._read_back(ended.wire)])
         facts: StreamFacts = facts_of(ended.exchange, on_yield)
         record = make_record(
             planned=ended.planned,
@@ -143,20 +152,39 @@ class Desk:
         self._write(ended, record)
 
     def _let_others(self) -> None:
-        _let_loop_read()
+        rest_s = self._duty.rest_s() if self._n_under_way() else 0.0
+        if rest_s:
+            gevent.sleep(rest_s)
+        else:
+            _let_loop_read()
         self._keep_one()
+
+    def _less(self, n_bytes: int) -> None:
+        self._n_bytes -= n_bytes
+        if self._n_bytes <= MOST_WAITING_BYTES:
+            self._has_room.set()
 
     def _keep_one(self) -> bool:
         """Keeps the raw segments of the first request that lacks them; False where none does."""
         if not self._unkept:
             return False
-        self._keep_raw(self._unkept.popleft())
+        ended = self._unkept.popleft()
+        self._keep_raw(ended)
+        if ended.wire is not None and self._n_bytes > IN_MEMORY_BYTES:
+            ended.exchange = replace(ended.exchange, segments=())
+            self._less(ended.n_bytes)
+            ended.n_bytes = 0
         return True
 
     def _keep_raw(self, ended: Ended) -> None:
         if not ended.kept:
             ended.wire, ended.wire_missing = self._keep(ended)
             ended.kept = True
+
+
+def _late_s() -> float:
+    reading = reader()
+    return 0.0 if reading is None else reading.late_s()
 
 
 def _let_loop_read() -> None:

@@ -14,7 +14,6 @@ import gevent
 import psutil
 
 from evidence.records import Health, Request
-from infra.dial import read_clocks
 from locustfiles._reading import reader
 
 SENTINEL_INTERVAL_S = 0.02
@@ -117,7 +116,7 @@ class HealthMonitor:
     def _sampled_s(self) -> list[float]:
         """Sorted."""
         reading = reader()
-        return [] if reading is None else sorted(reading.take_delays_s(read_clocks().wall_minus_monotonic_ns))
+        return [] if reading is None else sorted(reading.take_delays_s())
 
 
 def _rank(ordered: Sequence[float], percent: int) -> float | None:

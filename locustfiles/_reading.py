@@ -15,6 +15,7 @@ import gevent
 from gevent import monkey
 from gevent.event import Event
 
+from infra.dial import read_clocks
 from infra.wire.connection import Connection, unix_ns
 
 READ, WRITE = 1, 2  # libev's event bits
@@ -38,7 +39,9 @@ class Reader:
         self._pause_s = 0.0  # between two readings; 0: each segment is read at once
         self._stamped = False  # the kernel stamped what was read last
         self._read_ns = 0
+        self._last: tuple[bytes | None, int] = (None, 0)  # stamps of what was read last
         self._samples: list[tuple[bytes | None, int]] = []
+        self._wall_minus_monotonic_ns = read_clocks().wall_minus_monotonic_ns
         self._mean_n = 1.0  # segments a reading
         self._mean_ns = 1e9  # from one reading to the next
 
@@ -55,15 +58,19 @@ class Reader:
         """Stops reading; harmless where the response has ended."""
         self._drop(conn.fileno())
 
-    def take_delays_s(self, wall_minus_monotonic_ns: int) -> list[float]:
+    def take_delays_s(self) -> list[float]:
         """How long what was read lay in the kernel, for a sample of the reads since the last call: each one's last."""
         samples, self._samples = self._samples, []
-        pairs = ((unix_ns(stamp), user_ns) for stamp, user_ns in samples)
-        return [
-            max(0.0, (user_ns + wall_minus_monotonic_ns - kernel_ns) / 1e9)
-            for kernel_ns, user_ns in pairs
-            if kernel_ns is not None
-        ]
+        self._wall_minus_monotonic_ns = read_clocks().wall_minus_monotonic_ns
+        return [self._delay_s(sample) for sample in samples]
+
+    def late_s(self) -> float:
+        """How long what was read last had lain in the kernel; 0 where the kernel stamps nothing."""
+        return self._delay_s(self._last)
+
+    def _delay_s(self, stamps: tuple[bytes | None, int]) -> float:
+        kernel_ns = unix_ns(stamps[0])
+        return 0.0 if kernel_ns is None else max(0, stamps[1] + self._wall_minus_monotonic_ns - kernel_ns) / 1e9
 
     def _drop(self, fd: int) -> None:
         if self._open.pop(fd, None) is None:
@@ -82,8 +89,9 @@ class Reader:
                 done.set()
         if ready:
             self._stamped = conn.stamped
+            self._last = conn.last_stamps if self._stamped else (None, 0)
             if self._stamped and len(self._samples) < MOST_SAMPLES:
-                self._samples.append(conn.last_stamps)
+                self._samples.append(self._last)
         now_ns = clock()
         self._mean_n += WEIGHT * (len(ready) - self._mean_n)
         self._mean_ns += WEIGHT * (min(now_ns - self._read_ns, 1e9) - self._mean_ns)

@@ -32,6 +32,7 @@ class Sink(Protocol):
 
     def started(self, record: Started) -> None: ...
     def wire(self, sequence: int, segments: Sequence[SegmentTuple]) -> WireRef | None: ...
+    def read_back(self, ref: WireRef) -> Sequence[SegmentTuple]: ...
     def ended(self, record: Request) -> None: ...
     def health(self, record: Health) -> None: ...
 
@@ -106,7 +107,7 @@ class Sender:
         self._age = age or ResetAge()  # of one process's own: several senders of a server know no common age
         self._habits = Habits(most_open=most_connections())
         self._health = HealthMonitor(sink.health, lambda: self.in_flight, lambda: self.n_unread)
-        self._desk = Desk(self._keep, self._write, lambda: self.in_flight)
+        self._desk = Desk(self._keep, sink.read_back, self._write, lambda: self.in_flight)
         self._settled = False
         self._openai: OpenAIClient | None = None
         if briefing.transport == "openai":

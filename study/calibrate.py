@@ -1,25 +1,29 @@
 """``study calibrate``: the floor of this client's error, by an ordinary run against an engine of known cadence.
 
-The fake engine runs in a process of its own and sends N streams of R chunks a second; the run is recorded, sealed and
-judged like any other. What the client measured is then compared with the stamps that the engine put into its chunks,
-and the errors become a calibration: a record beside the runs, which later runs cite in their manifest.
+The fake engine runs in a process of its own, on a core of its own where there are two, and sends N streams of R chunks
+a second; the run is recorded, sealed and judged like any other. What the client measured is then compared with the
+stamps that the engine put into its chunks, and the errors become a calibration: a record beside the runs, which later
+runs cite in their manifest.
 """
 
 import argparse
 import hashlib
 import json
 import math
+import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.calibration_records import CALIBRATIONS, Calibration, Error
+from evidence.calibration_records import Calibration, Error
 from evidence.durable import write_whole
 from evidence.errors import EvidenceError
-from evidence.layout import SEAL, new_id
+from evidence.layout import CALIBRATIONS, SEAL, new_id
 from evidence.reading import Run, open_run
 from evidence.records import Json
 from infra.fake_engine import FakeEngineError, running_fake_engine
@@ -135,7 +139,11 @@ def streams_of(scenario: Path) -> int:
 def calibrate(load: Load, run_dir: Path, *, transport: str = "wire") -> tuple[Path, Calibration]:
     """Runs, compares, writes. Raises CalibrationError, FakeEngineError or EvidenceError."""
     schedule = {"ttft_s": TTFT_S, "gap_s": 1 / load.chunks_per_s, "cadence": True}
-    with tempfile.TemporaryDirectory() as folder, running_fake_engine(fake=schedule) as engine:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _core_apart() as core,
+        running_fake_engine(fake=schedule, cpu=core) as engine,
+    ):
         scenario = Path(folder) / "calibration.toml"
         timeout_s = 60 + 10 * load.request_s
         scenario.write_text(
@@ -168,6 +176,24 @@ def calibrate(load: Load, run_dir: Path, *, transport: str = "wire") -> tuple[Pa
         ) from error
     write_whole(path, made.model_dump_json(indent=1).encode() + b"\n")
     return path, made
+
+
+@contextmanager
+def _core_apart() -> Iterator[int | None]:
+    """A core for the engine, which the client started meanwhile keeps off, as from a server elsewhere.
+
+    None where there is but one core, or the system does not deal them out.
+    """
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(usable) < 2:
+        yield None
+        return
+    core = max(usable)
+    os.sched_setaffinity(0, usable - {core})
+    try:
+        yield core
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 def record_of(run: Run, load: Load, found: Differences, run_dir: Path, transport: str) -> Calibration:

@@ -19,7 +19,8 @@ from infra.target import Target
 from infra.wire.connection import Connection
 from infra.wire.stamps import Segment
 from infra.wire.stream import read_stream
-from evidence.records import ConnectionFacts, Started
+from evidence.records import ConnectionFacts, Started, WireRef
+from locustfiles import _desk
 from locustfiles._desk import Desk, Ended
 from locustfiles._exchange import Exchange
 from locustfiles._loop import GEVENT_IO, converse
@@ -49,6 +50,10 @@ def ended(sequence: int) -> Ended:
     return Ended(planned=PLANNED, started=started, exchange=exchange, since_reset=None, due_ns=None, told=None)
 
 
+def none_back(_ref: Any) -> Any:
+    raise AssertionError("nothing was kept")
+
+
 def killed() -> dict[str, Any]:
     """Users are killed while their answers wait: every line is written, in the order of their ends."""
     log: list[str] = []
@@ -57,7 +62,7 @@ def killed() -> dict[str, Any]:
         log.append(f"kept {one.started.sequence}")
         return None, "not asked for"
 
-    desk = Desk(keep, lambda one, _record: log.append(f"written {one.started.sequence}"), lambda: 1)
+    desk = Desk(keep, none_back, lambda one, _record: log.append(f"written {one.started.sequence}"), lambda: 1)
 
     def user(k: int) -> None:
         desk.put(ended(k))
@@ -74,7 +79,7 @@ def killed() -> dict[str, Any]:
 def alone() -> dict[str, Any]:
     """With nothing else under way the line is written before ``put`` returns."""
     log: list[int] = []
-    desk = Desk(lambda _one: (None, "no"), lambda one, _record: log.append(one.started.sequence), lambda: 0)
+    desk = Desk(lambda _one: (None, "no"), none_back, lambda one, _record: log.append(one.started.sequence), lambda: 0)
     desk.put(ended(0))
     return {"log": log}
 
@@ -86,7 +91,7 @@ def failing() -> dict[str, Any]:
         raise OSError(28, "No space left on device")
 
     told: list[str] = []
-    desk = Desk(lambda _one: (None, "no"), write, lambda: 1)
+    desk = Desk(lambda _one: (None, "no"), none_back, write, lambda: 1)
     desk.start(lambda error: told.append(str(error)))
     desk.put(ended(0))
     desk.put(ended(1))
@@ -97,6 +102,29 @@ def failing() -> dict[str, Any]:
     except OSError as error:
         refused = str(error)
     return {"told": told, "refused": refused}
+
+
+def spooled() -> dict[str, Any]:
+    """More waits than memory is given: raw answers are read back from where they were kept, the texts are the same."""
+    _desk.IN_MEMORY_BYTES = 2 * sum(len(one.data) for one in SEGMENTS)
+    kept: dict[int, list[Any]] = {}
+    back: list[int] = []
+    texts: list[str] = []
+
+    def keep(one: Ended) -> tuple[WireRef, None]:
+        sequence = one.started.sequence
+        kept[sequence] = list(one.exchange.segments)
+        return WireRef(file="f", offset=sequence, n_bytes=1, n_segments=len(SEGMENTS)), None
+
+    def read_back(ref: WireRef) -> list[Any]:
+        back.append(ref.offset)
+        return kept[ref.offset]
+
+    desk = Desk(keep, read_back, lambda _one, record: texts.append(record.output_text), lambda: 1)
+    for k in range(6):
+        desk.put(ended(k))
+    desk.drain()
+    return {"back": back, "texts": len(texts), "kinds": len(set(texts)), "n_bytes": desk._n_bytes}
 
 
 def others() -> dict[str, Any]:
@@ -112,7 +140,7 @@ def others() -> dict[str, Any]:
     reading = reader()
     assert reading is not None
     reading.add(conn)
-    desk = Desk(lambda _one: (None, "no"), lambda _one, _record: log.append("written"), lambda: 1)
+    desk = Desk(lambda _one: (None, "no"), none_back, lambda _one, _record: log.append("written"), lambda: 1)
     desk.put(ended(0))
     theirs.send(b"HTTP/1.1 200 OK\r\n")
     desk.drain()
@@ -181,7 +209,7 @@ def timed_out() -> dict[str, Any]:
     return {"ended": conn.ended, "still_read": len(reading._open)}
 
 
-CASES = (killed, alone, failing, others, many, fork, timed_out)
+CASES = (killed, alone, failing, others, many, fork, timed_out, spooled)
 
 if __name__ == "__main__":
     print(json.dumps({case.__name__: case() for case in CASES}))

@@ -14,6 +14,7 @@ from analysis.client_floor import beyond, floors
 from analysis.measures import Row, measure
 from evidence.calibration_records import Calibration, read_calibration
 from evidence.errors import EvidenceError
+from evidence.inventory import find_folders
 from evidence.layout import SEAL
 from evidence.reading import open_run
 from evidence.records import Request
@@ -53,12 +54,13 @@ def test_a_calibration_is_an_ordinary_run_and_a_record_beside_it(made: tuple[Pat
     runs, printed = made
     found, digest = read_calibration(Path(printed["file"]))
     assert len(digest) == 64
-    run = open_run(Path(printed["file"]).parent / found.run_dir)
+    run = open_run((Path(printed["file"]).parent / found.run_dir).resolve())
     assert (run.path / SEAL).is_file()
     assert run.manifest.run_id == found.run_id
     assert run.manifest.label == "calibration"
     assert [level.users for level in run.levels] == [4]
     assert Path(printed["file"]).parent == runs / "calibrations"
+    assert [one.path.resolve() for one in find_folders(runs)] == [run.path], "no folder of runs for who lists them"
 
 
 def test_it_has_the_floor_of_every_metric_and_says_which_quantile_it_is(made: tuple[Path, dict[str, Any]]):

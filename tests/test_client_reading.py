@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from infra.wire.connection import Connection
 from infra.wire.faults import NotJson, read_json
 from infra.wire.stream import read_stream
+from locustfiles._duty import MOST_REST_S, WINDOW_S, Duty
 from tests.locust_runs import ROOT, environment
 from tests.stream_bytes import DONE, GOOD, HEAD, HEAD_CLOSE, chunk, chunked, event
 from tests.test_connection import ScriptedSocket, pump, started
@@ -54,6 +55,32 @@ def test_a_disk_that_is_full_is_told_once_and_refuses_later_requests(played: Any
     assert len(found["told"]) == 1
     assert "No space left" in found["told"][0]
     assert found["refused"] == found["told"][0]
+
+
+def test_answers_beyond_the_memory_they_are_given_wait_on_the_disk(played: Any):
+    found = played["spooled"]
+    assert found["back"], "some were read back"
+    assert found["back"] == sorted(found["back"])
+    assert (found["texts"], found["kinds"], found["n_bytes"]) == (6, 1, 0)
+
+
+def duty(busy: float, late_s: float = 0.0, n: int = 8) -> list[float]:
+    """The rests over ``n`` windows of a process that is busy for so much of each."""
+    times = iter(1.01 * k * WINDOW_S for k in range(n + 1))
+    cpu = iter(1.01 * k * WINDOW_S * busy for k in range(n + 1))
+    one = Duty(lambda: late_s, lambda: next(times), lambda: next(cpu))
+    return [one.rest_s() for _ in range(n)]
+
+
+def test_reading_answers_rests_where_the_process_is_always_busy_but_never_stops():
+    rests = duty(0.99)
+    assert rests == sorted(rests)
+    assert 0 < rests[0] < rests[-1] == MOST_REST_S
+
+
+def test_reading_answers_rests_where_streams_are_read_late_and_not_in_a_process_at_ease():
+    assert duty(0.4, late_s=0.02)[-1] == MOST_REST_S
+    assert duty(0.4) == [0.0] * 8
 
 
 def test_a_stream_is_read_while_another_s_long_answer_is_made_a_record(played: Any):
