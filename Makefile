@@ -41,6 +41,7 @@ audit: $(VENV)/.dev-done
 
 bench: $(VENV)/.dev-done
 	$(BIN)/python -m benchmarks.stream_client
+	$(BIN)/python -m benchmarks.client_load --repeats 1
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -32,6 +32,7 @@ def as_json(run: LoadedRun) -> dict[str, Any]:
             "measured_completed": facts.measured_completed,
             "measured_failed": dict(facts.measured_failed),
         },
+        "sendings": list(facts.passes_differ.sendings) if facts.passes_differ else [],
         "checks": [_check(check) for check in run.server.checks],
         "problems": [problem._asdict() for problem in run.problems],
         "noticed": list(run.seal.noticed) if run.seal else [],

@@ -111,6 +111,6 @@ class RunFacts:
     n_sent_again: int = 0  # measured requests sent a second time, their kept connection having broken unread
     levels: Sequence[LevelFacts] = ()
     gpu_shared: str | None = None  # memory on the server's GPU that is not its own
-    passes_differ: str | None = None  # prompts sent again met what their first sending had left
+    passes_differ: Differing | None = None  # prompts sent again met what their first sending had left
     cached_shares_differ: str | None = None  # levels whose prompts came from a cache to unlike parts
     clock_steps: Sequence[float] = ()  # change of (wall - monotonic) over each measured request, seconds

@@ -3,12 +3,14 @@
 Two witnesses. The share of prompt tokens that came from a cache, sending against sending; and the decode rate of the
 same prompts, geometric mean of later over first, with Student's interval over prompts. The second sees what the first
 cannot: a draft that learns from earlier answers (an n-gram trie) shows in no count of cached tokens. A ratio within the
-tolerance is warm-up and left to the comparison, which prints it.
+tolerance is warm-up and left to the comparison, which prints it. Of many sendings the first and the last two are told
+in words; ``check --json`` has all.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from analysis.cached_share import TOLERANCE, cached_share
 from analysis.measures import Row
@@ -16,20 +18,39 @@ from analysis.paired import mean_interval
 
 RATE_TOLERANCE = 1.25  # a ratio beyond it, or beyond its inverse, is no mere warm-up
 FEWEST_PROMPTS = 5
+FIRST, LAST = 1, 2  # sendings told in words
 
 
-def passes_differ(rows: Sequence[Row], *, silent_zero: bool = False) -> str | None:
-    """What differs between sendings of the measured prompts, in words; None where nothing is seen to."""
+class Differing(NamedTuple):
+    """What differs between sendings: in words for a person, and every sending that differs by itself."""
+
+    seen: str
+    sendings: tuple[str, ...]
+
+
+def passes_differ(rows: Sequence[Row], *, silent_zero: bool = False) -> Differing | None:
+    """What differs between sendings of the measured prompts; None where nothing is seen to."""
     by_sending: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         by_sending[row.request.repeat].append(row)
     if len(by_sending) < 2:
         return None
-    seen = [*_shares(by_sending, silent_zero), *_rates(by_sending)]
-    return "; ".join(seen) or None
+    ours, shares = _shares(by_sending, silent_zero)
+    rates = _rates(by_sending)
+    cached = f"prompt tokens from a cache: {ours:.0%} when first sent, "
+    seen = [*([cached + ", ".join(_some(shares))] if shares else []), *_some(rates)]
+    return Differing("; ".join(seen), (*(cached + share for share in shares), *rates)) if seen else None
 
 
-def _shares(by_sending: dict[int, list[Row]], silent_zero: bool) -> list[str]:
+def _some(told: Sequence[str]) -> list[str]:
+    """The first and the last ones, and how many stand between them."""
+    if len(told) <= FIRST + LAST:
+        return list(told)
+    return [*told[:FIRST], f"({len(told) - FIRST - LAST} more sendings)", *told[-LAST:]]
+
+
+def _shares(by_sending: dict[int, list[Row]], silent_zero: bool) -> tuple[float, list[str]]:
+    """The share at the first sending, and in words each later one that is apart from it."""
     shares = {
         repeat: cached_share((row.request for row in rows), silent_zero=silent_zero)
         for repeat, rows in by_sending.items()
@@ -37,10 +58,10 @@ def _shares(by_sending: dict[int, list[Row]], silent_zero: bool) -> list[str]:
     first, *later = sorted(shares)
     ours = shares[first]
     if ours is None:
-        return []
+        return 0.0, []
     known = [(repeat, share) for repeat in later if (share := shares[repeat]) is not None]
     apart = [f"{share:.0%} when sent again ({repeat + 1})" for repeat, share in known if abs(share - ours) > TOLERANCE]
-    return [f"prompt tokens from a cache: {ours:.0%} when first sent, {', '.join(apart)}"] if apart else []
+    return ours, apart
 
 
 def _rates(by_sending: dict[int, list[Row]]) -> list[str]:

@@ -96,7 +96,7 @@ def _numbers(
         asked_rate_per_s=level.get("rate_per_s"),
         scheduled_rate_per_s=scheduled,
         achieved_rate_per_s=Derived(achieved, None if achieved is not None else whys.get("achieved_rate_per_s")),
-        rate_missed=_rate_missed(scheduled, achieved, level.get("n_cap_hits")),
+        rate_missed=_rate_missed(level),
         send_lag_s=level.get("send_lag_s") or {},
         n_cap_hits=level.get("n_cap_hits"),
         acceptance=(level.get("server") or {}).get("acceptance") or group.get("acceptance") or {},
@@ -158,11 +158,14 @@ def _values(rows: Sequence[Row]) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def _rate_missed(scheduled: float | None, achieved: float | None, n_cap_hits: int | None) -> str | None:
+def _rate_missed(level: Fields) -> str | None:
+    """Against the schedule's own rate: a Poisson process strays from its nominal one by itself."""
+    ratio, n_cap_hits = level.get("achieved_ratio"), level.get("n_cap_hits")
     if n_cap_hits:
         return f"{n_cap_hits} requests waited in the client: more were due than may be in flight"
-    if scheduled is None or achieved is None or achieved >= LEAST_RATE * scheduled:
+    if ratio is None or ratio >= LEAST_RATE:
         return None
+    achieved, scheduled = level["achieved_rate_per_s"], level["scheduled_rate_per_s"]
     return f"the client sent {achieved:.3g} of the {scheduled:.3g} requests a second that were scheduled"
 
 

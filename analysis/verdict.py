@@ -280,7 +280,7 @@ def _levels(facts: RunFacts) -> Iterator[Reason]:
             yield _degraded("gpu_shared", scope, facts.gpu_shared)
     if facts.passes_differ:
         for scope in (*TIMES, "acceptance"):
-            yield _degraded("passes_differ", scope, facts.passes_differ)
+            yield _degraded("passes_differ", scope, facts.passes_differ.seen)
     if facts.cached_shares_differ:
         yield _degraded("cached_shares_differ", "latency", facts.cached_shares_differ)
 

@@ -15,6 +15,7 @@ from evidence.errors import EvidenceError
 from evidence.records import Request
 from locustfiles._crew import RunOver
 from locustfiles._distributed import AnySession, MasterSession, WorkerSession
+from locustfiles._forked import end_forked
 from locustfiles._lengths import plan_of_options
 from locustfiles._options import Options, UsageError, add_options, own_headers, read_options
 from locustfiles._ports import choose_defaults
@@ -96,6 +97,7 @@ class EvidenceUser(User):
 def _on_parser(parser: Any, **_kwargs: Any) -> None:
     add_options(parser)
     choose_defaults(parser, sys.argv[1:])
+    end_forked(lambda: bool(_sessions))
     parser.set_defaults(web_host="127.0.0.1")  # Locust's own default is every interface
 
 

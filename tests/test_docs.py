@@ -59,6 +59,6 @@ def test_every_remedy_says_something_and_no_two_say_the_same():
 
 def test_the_readme_has_its_tables_and_no_placeholder():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "<!--" not in readme
-    assert "not a claim about the system" in readme
-    assert "cpu-f32-draft  6 of 6" in readme
+    assert not re.search(r"<!--(?! results:(begin|end) -->)", readme)
+    assert re.search(r"cpu-f32-draft +2 x 6 +\d", readme)
+    assert "not measured" in readme
