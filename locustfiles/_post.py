@@ -34,6 +34,7 @@ class LocustPost:
         self._handler = handler
         self._queue: Queue[tuple[str, Message]] = Queue()
         self._on_failure = on_failure
+        runner.custom_messages.pop(MESSAGE, None)  # who kept quiet before (``keep_quiet``)
         runner.register_message(MESSAGE, self._received, concurrent=True)
         self._greenlet = gevent.spawn(self._handle)
         self._greenlet.link_exception(lambda dead: on_failure(dead.exception))
@@ -49,6 +50,11 @@ class LocustPost:
     def _handle(self) -> None:
         for client, message in self._queue:
             self._handler(client, message)
+
+
+def keep_quiet(runner: Any) -> None:
+    """Workers say hello until a run has begun; until then there is nobody to answer, and nothing to warn of."""
+    runner.register_message(MESSAGE, lambda **_: None)
 
 
 class LocustWorkers:

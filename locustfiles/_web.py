@@ -19,6 +19,7 @@ import flask
 from locust.env import Environment
 
 from locustfiles._offered import offer_also
+from locustfiles._post import keep_quiet
 from locustfiles._web_login import logged_in, offer_login
 from locustfiles._web_runs import Json, WebRuns
 
@@ -77,6 +78,8 @@ def attach(environment: Environment, open_session: Callable[[], Any], close_sess
     """
     ui: Any = environment.web_ui
     assert environment.parsed_options is not None
+    if environment.parsed_options.master:
+        keep_quiet(environment.runner)
     offer_also(environment.parsed_options.scenario)
     runs = WebRuns(environment, open_session, close_session)
     if environment.parsed_options.web_login:

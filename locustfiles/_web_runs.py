@@ -58,6 +58,11 @@ class WebRuns:
         typed = vars(self._environment.parsed_options)
         if self._path is not None and typed["master"]:
             return "this master has led its run: start master and workers anew for the next"
+        if typed["master"]:
+            runner: Any = self._environment.runner
+            if not runner.worker_count:
+                return "no worker is connected: start one with --worker and this master's --master-port"
+            typed["expect_workers"] = runner.worker_count  # a run from the page takes those that are there
         before = dict(typed)
         typed.update(_fields(form, typed))
         self._environment.host = form.get("host") or None
