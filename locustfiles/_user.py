@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -112,9 +113,10 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
         if environment.parsed_options.worker:
             _sessions[id(environment)] = _worker_session(environment)
         elif environment.web_ui is not None:  # a session for each run that is started there
-            attach(environment, lambda: open_session(environment), lambda: close_session(environment))
+            attach(environment, lambda parsed: open_session(environment, parsed), lambda: close_session(environment))
         else:
-            open_session(environment)
+            open_session(environment, environment.parsed_options)
+            environment.parsed_options.header = None  # Locust would send it to every worker; each has its own
     except (UsageError, ScenarioError) as error:
         print(error, file=sys.stderr)
         sys.exit(USAGE)
@@ -130,22 +132,19 @@ def _worker_session(environment: Environment) -> WorkerSession:
     return WorkerSession(keys_of(own_headers(parsed)), Path(parsed.run_dir or "runs"), environment.runner)
 
 
-def open_session(environment: Environment) -> AnySession:
-    """The session of a run with the options as they stand: its folder is made.
+def open_session(environment: Environment, parsed: Namespace) -> AnySession:
+    """The session of a run with these options: its folder is made.
 
     Raises UsageError, ScenarioError or EvidenceError where the run cannot begin.
     """
-    assert environment.parsed_options is not None
-    options: Options = read_options(environment.parsed_options, environment.host)
+    options: Options = read_options(parsed, parsed.host)
     plan, notes = plan_of_options(options)
     _refuse_other_kinds(environment, plan)
     for said in plan_notices(plan.scenario):
         print(said, file=sys.stderr)
-    parsed = environment.parsed_options
     session: MasterSession | Session
     if parsed.master:
         session = MasterSession(options, plan, environment.runner, n_workers=parsed.expect_workers)
-        parsed.header = None  # Locust would send it to every worker, unencrypted; each has its own
     else:
         session = Session(options, plan)
     _sessions[id(environment)] = session
@@ -182,6 +181,8 @@ def _refuse_what_does_not_run(parsed: Any, *, sequential: bool) -> None:
         return
     if sequential and (parsed.master or parsed.processes):
         raise UsageError("a sequential replay is one user's: leave --master, --worker and --processes out")
+    if not parsed.headless and (parsed.autostart or parsed.web_base_path):
+        raise UsageError("--autostart and --web-base-path: a run is started on the page, at the root; leave them out")
     if sequential and not parsed.headless:
         raise UsageError("a sequential replay has nothing to start or stop in the web UI: add --headless")
     if parsed.json or parsed.json_file:

@@ -11,6 +11,7 @@ cancelled, and the folder is sealed and judged as ever. Our tables stand beside 
 """
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ class Pages:
         return answer
 
 
-def attach(environment: Environment, open_session: Callable[[], Any], close_session: Callable[[], int | None]) -> None:
+def attach(
+    environment: Environment, open_session: Callable[[Namespace], Any], close_session: Callable[[], int | None]
+) -> None:
     """Puts the pages into Locust's web UI and ties runs to its start and stop.
 
     Raises UsageError where a login was asked for and no password was given.
@@ -94,29 +97,47 @@ def attach(environment: Environment, open_session: Callable[[], Any], close_sess
     ):
         ui.app.add_url_rule(rule, f"evidence_{view.__name__}", ui.auth_required_if_enabled(view))
 
+    known_hosts = _known_hosts(environment.parsed_options)
+
     def before() -> flask.Response | None:
-        """A start opens the run first; a page of another site cannot start or stop one."""
+        """A start opens the run first; a page of another site can neither look, start nor stop."""
         request = flask.request
+        if known_hosts and request.host.rsplit(":", 1)[0] not in known_hosts:
+            return _plain(f"{request.host} is not what this page listens as: open {' or '.join(known_hosts)}", 403)
         if request.method != "POST":
             return None
         origin = request.headers.get("Origin")
         if origin is not None and origin.split("://", 1)[-1] != request.host:
             return _plain("asked for by another site's page: use this page", 403)
-        if request.path != "/swarm" or (ui.web_login and not logged_in()):
+        if request.endpoint != "locust.swarm" or (ui.web_login and not logged_in()):
             return None  # without a login Locust refuses it
         said = runs.begin(request.form)
-        return None if said is None else flask.jsonify({"success": False, "message": said, "host": environment.host})
+        message = "the run has begun" if said is None else said
+        return flask.jsonify({"success": said is None, "message": message, "host": environment.host})
 
     def after(answer: flask.Response) -> flask.Response:
         """Our table beside Locust's own, and a link on its page, whose tabs hold tables only."""
-        if flask.request.path == "/stats/requests" and answer.is_json:
+        answer.headers["X-Frame-Options"] = "DENY"
+        if flask.request.endpoint == "locust.request_stats" and answer.is_json:
             found = answer.get_json()
             found["extended_stats"] = [{"key": TABLE, "data": _rows(runs.as_json())}]
             answer.set_data(json.dumps(found))
-        elif flask.request.path == "/" and answer.mimetype == "text/html" and not answer.direct_passthrough:
+        elif (
+            flask.request.endpoint == "locust.index"
+            and answer.mimetype == "text/html"
+            and not answer.direct_passthrough
+        ):
             answer.set_data(answer.get_data().replace(b"</body>", _LINK.encode() + b"</body>"))
         return answer
 
+    locusts_own = ui.update_template_args
+
+    def without_secrets() -> None:
+        """Locust writes what was typed for a secret field into its page, hidden from the eye only."""
+        locusts_own()
+        ui.template_args["extra_options"]["header"]["default_value"] = None
+
+    ui.update_template_args = without_secrets
     ui.app.before_request(before)
     ui.app.after_request(after)
     structure = [{"key": key, "title": title} for key, title in COLUMNS.items()]
@@ -125,6 +146,17 @@ def attach(environment: Environment, open_session: Callable[[], Any], close_sess
     events: Any = environment.events
     events.test_stop.add_listener(lambda **_: runs.end())
     events.quitting.add_listener(lambda **_: runs.stop())
+
+
+def _known_hosts(parsed: Namespace) -> tuple[str, ...]:
+    """The names a request may ask for; () where the page listens everywhere, or a login stands before it.
+
+    Without this a site whose name is made to point here could read and start runs from a visitor's browser.
+    """
+    host = parsed.web_host
+    if parsed.web_login or host in ("", "*", "0.0.0.0", "::"):
+        return ()
+    return tuple(dict.fromkeys((host, "127.0.0.1", "localhost", "[::1]")))
 
 
 def _rows(said: Json) -> list[Json]:

@@ -3,23 +3,26 @@
 import json
 import subprocess
 import sys
+import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.request import urlopen
 
 import gevent
+from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from werkzeug.datastructures import MultiDict
 
 from evidence.errors import EvidenceError
 from infra.telemetry.child_server import Child, ChildError
 from infra.telemetry.live_view import start as start_view
-from locustfiles._options import UsageError
+from locustfiles._options import UsageError, add_options
 from scenarios.strict_toml import ScenarioError
 
 VIEW_TIMEOUT_S = 5.0
-LOCUSTS_OWN = ("host", "num_users", "spawn_rate", "run_time", "user_classes", "profile")
+STALE_S = 10.0
 
 State = Literal["idle", "running", "sealing", "sealed", "failed"]
 Json = dict[str, Any]
@@ -29,11 +32,17 @@ class WebRuns:
     """The runs started from one web UI, one at a time. Functions that open and close a session are handed in."""
 
     def __init__(
-        self, environment: Environment, open_session: Callable[[], Any], close_session: Callable[[], int | None]
+        self,
+        environment: Environment,
+        open_session: Callable[[Namespace], Any],
+        close_session: Callable[[], int | None],
     ) -> None:
+        assert environment.parsed_options is not None
+        self._header, environment.parsed_options.header = environment.parsed_options.header, None
         self._environment = environment
         self._open = open_session
         self._close = close_session
+        self._session: Any = None
         self._state: State = "idle"
         self._message = "no run yet"
         self._path: Path | None = None
@@ -41,6 +50,7 @@ class WebRuns:
         self._report: Path | None = None
         self._view: Child | None = None
         self._last: Json | None = None
+        self._seen_at_s = time.monotonic()
 
     @property
     def path(self) -> Path | None:
@@ -51,30 +61,34 @@ class WebRuns:
         return self._report
 
     def begin(self, form: "MultiDict[str, str]") -> str | None:
-        """Opens a run with what was typed; what to say where there is none."""
+        """Opens a run with what was typed, and has Locust begin it; what to say where it cannot run.
+
+        Of the form our own options count. They are read here and go nowhere else: what stands in Locust's own options
+        is sent to every worker, headers too.
+        """
         if self._state in ("running", "sealing"):
             return "a run is under way: stop it, or wait until it is sealed"
-        assert self._environment.parsed_options is not None
-        typed = vars(self._environment.parsed_options)
-        if self._path is not None and typed["master"]:
+        runner: Any = self._environment.runner
+        typed = Namespace(**vars(self._environment.parsed_options))
+        if self._path is not None and typed.master:
             return "this master has led its run: start master and workers anew for the next"
-        if typed["master"]:
-            runner: Any = self._environment.runner
-            if not runner.worker_count:
-                return "no worker is connected: start one with --worker and this master's --master-port"
-            typed["expect_workers"] = runner.worker_count  # a run from the page takes those that are there
-        before = dict(typed)
-        typed.update(_fields(form, typed))
-        self._environment.host = form.get("host") or None
+        if typed.master and not runner.worker_count:
+            return "no worker is connected: start one with --worker and this master's --master-port"
+        typed.expect_workers = runner.worker_count if typed.master else None  # a run takes those that are there
+        typed.header = self._header
+        vars(typed).update(_fields(form, vars(typed)))
+        typed.host = form.get("host") or None
         try:
-            session = self._open()
+            session = self._open(typed)
         except (UsageError, ScenarioError, EvidenceError) as error:
-            typed.update(before)
-            self._state, self._message = ("idle" if self._path is None else self._state), f"not started: {error}"
+            self._message = f"not started: {error}"
             return str(error)
+        self._environment.host = typed.host
+        self._session = session
         self._state, self._message = "running", "running"
         self._path, self._verdict, self._report, self._last = session.path, None, None, None
         self._look_on(session.path)
+        runner.start_shape()
         return None
 
     def end(self) -> None:
@@ -85,10 +99,14 @@ class WebRuns:
 
     def as_json(self) -> Json:
         """What the page shows."""
-        self._last = self._seen() or self._last
+        seen, now = self._seen(), time.monotonic()
+        if seen is not None:
+            self._last, self._seen_at_s = seen, now
+        silent_s = now - self._seen_at_s if self._view is not None else 0.0
+        stale = f"; the live view has not answered for {silent_s:.0f} s" if silent_s > STALE_S else ""
         return {
             "state": self._state,
-            "message": self._message,
+            "message": self._message + stale,
             "verdict": self._verdict,
             "report": self._report is not None,
             "live": self._last,
@@ -102,6 +120,7 @@ class WebRuns:
 
     def _look_on(self, path: Path) -> None:
         self.stop()
+        self._seen_at_s = time.monotonic()
         try:
             self._view = start_view(path)
         except ChildError as error:
@@ -122,15 +141,25 @@ class WebRuns:
         assert self._path is not None
         self._last = self._seen() or self._last
         self.stop()
-        self._verdict = _said("check", str(self._path))
+        judged = self._session.recorder.judged
+        self._verdict = judged.stdout.strip() if judged is not None and judged.stdout else "see what this Locust printed"
         report = self._path.parent / f"{self._path.name}.report.html"
-        _said("report", str(self._path), "--out", str(report))
+        said = _said("report", str(self._path), "--out", str(report))
         self._report = report if report.is_file() else None
         outcome = {0: "it stands", 1: "the evidence says no"}.get(code or 0, "evidence could not be written")
-        self._state, self._message = "sealed", f"sealed: {outcome}"
+        no_report = "" if self._report is not None else f"; there is no report: {said}"
+        self._state, self._message = "sealed", f"sealed: {outcome}{no_report}"
 
     def _ended_badly(self, dead: gevent.Greenlet) -> None:
         self._state, self._message = "failed", f"the run could not be closed: {dead.exception}"
+
+
+def _option_names() -> frozenset[str]:
+    """The names of our options as Locust's form gives them."""
+    parser = LocustArgumentParser(add_help=False)
+    before = {action.dest for action in parser._actions}
+    add_options(parser)
+    return frozenset(action.dest for action in parser._actions) - before
 
 
 def _said(command: str, *arguments: str) -> str:
@@ -141,15 +170,11 @@ def _said(command: str, *arguments: str) -> str:
 
 
 def _fields(form: "MultiDict[str, str]", typed: Mapping[str, Any]) -> Json:
-    """The fields that are options of a locustfile, as Locust itself will set them once the run has been opened."""
+    """Our options among the fields; an empty secret one leaves what the command line gave."""
     found: Json = {}
-    for name in form:
-        if name not in typed or name in LOCUSTS_OWN:
-            continue
+    for name in _option_names() & set(form):
         if isinstance(typed[name], bool):
             found[name] = form[name] == "true"
-        elif isinstance(typed[name], list):
-            found[name] = [value for value in form.getlist(name) if value]
-        else:
+        elif name != "header" or form[name]:
             found[name] = form[name]
     return found

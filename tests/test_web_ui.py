@@ -259,3 +259,30 @@ def test_a_login_without_a_password_is_refused_before_anything_listens(engine: F
     with locust_ui(tmp_path, engine.url, "--web-login") as refused:
         assert refused.process.wait(30) == 2
     assert "LOCUST_WEB_PASSWORD" in (tmp_path / "err").read_text()
+
+
+def test_a_name_made_to_point_here_is_refused(ui: Ui):
+    request = urllib.request.Request(ui.url + "/evidence/live.json", headers={"Host": "rebound.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request, timeout=20)
+
+
+def test_fields_that_are_no_options_of_ours_change_nothing(ui: Ui, engine: FakeEngine):
+    said = json.loads(ui.post("/swarm", f"host={engine.url}&label=&master=true&expect_workers=x", **FORM)[1])
+    assert said["success"] is False and "exactly one of" in said["message"]
+
+
+def test_headers_typed_for_a_master_are_never_in_what_locust_sends_its_workers(engine: FakeEngine, tmp_path: Path):
+    master = ("--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", str(free_port()))
+    with locust_ui(tmp_path, engine.url, *master, "--header", "X-Key=secret-on-the-command-line") as led:
+        page = led.get("/")
+        assert "secret-on-the-command-line" not in page
+        said = json.loads(led.post("/swarm", f"host={engine.url}&label=x&header=X-Key%3Dtyped-secret", **FORM)[1])
+        assert said["success"] is False and "no worker is connected" in said["message"]
+        assert "typed-secret" not in led.get("/")
+
+
+def test_ways_of_starting_that_pass_the_page_by_are_refused(engine: FakeEngine, tmp_path: Path):
+    with locust_ui(tmp_path, engine.url, "--autostart") as refused:
+        assert refused.process.wait(30) == 2
+    assert "--autostart" in (tmp_path / "err").read_text()
