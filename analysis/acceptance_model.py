@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from analysis.errors import AnalysisError
 
@@ -178,7 +178,7 @@ def _chi2(observed: Sequence[int], expected: Sequence[float]) -> float | None:
 
 
 def _p(chi2: float | None, df: int) -> float | None:
-    return None if chi2 is None or df < 1 else float(stats.chi2.sf(chi2, df))
+    return None if chi2 is None or df < 1 else float(special.chdtrc(df, chi2))
 
 
 def _simulated(chi2: float | None, alpha: float, deepest: int, n_steps: int, seed: int) -> float | None:

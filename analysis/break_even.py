@@ -123,7 +123,7 @@ def _crossed(levels: Sequence[RatioAt], scope: str | None, unit: str, *, falling
     if len(at) == 1:
         said = f"ahead {pays} {at[0]:.3g} {unit} {within} on a straight line between levels"
     else:
-        said = f"ahead {pays} {within} {unit}; within it the ratio crosses 1 {len(at)} times"
+        said = f"ahead {pays} {within} {unit}; within it the ratio goes from one side of 1 to the other {len(at)} times"
     said += f"; {measured} at {between[1]:g}"
     if scope == PROMPTS_ONLY:
         said = f"{PROMPTS_ONLY}: {said}"

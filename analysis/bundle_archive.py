@@ -1,4 +1,4 @@
-"""One archive of evidence: a gzipped tar whose first member, ``bundle.json``, lists every other with size and SHA-256.
+"""One archive of evidence: a packed tar whose first member, ``bundle.json``, lists every other with size and SHA-256.
 
 Writing is deterministic: members sorted by name, no times, owners or modes of the machine, so that the same folder
 gives the same archive. Reading trusts nothing: only plain files whose names stay inside, each once, in the listed
@@ -8,17 +8,20 @@ header can ask for memory, and no member is read beyond its listed size.
 
 import gzip
 import hashlib
+import lzma
 import os
 import tarfile
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Literal, NoReturn
 
 from pydantic import ValidationError
 
+from analysis.bundle_packing import packing, unpacking
 from analysis.errors import AnalysisError
 from evidence.records import SCHEMA_VERSION, Count, Record, Sha256, Version
 
@@ -72,14 +75,14 @@ NO_MORE_THAN = Limits()
 Place = Callable[[BundledFile], AbstractContextManager[IO[bytes] | None]]
 
 
-def write_archive(out: Path, manifest: BundleManifest, sources: Sequence[Path]) -> None:
-    """Write the manifest and then each file from its source, in the manifest's order.
+def write_archive(out: Path, manifest: BundleManifest, sources: Sequence[Path], *, name: str) -> None:
+    """Write the manifest and then each file from its source, in the manifest's order, packed as ``name`` ends.
 
     Raises AnalysisError for a name or size the format cannot hold and for a file that has another size by now; OSError
     where the system refuses.
     """
     listed = manifest.model_dump_json(indent=1).encode() + b"\n"
-    with out.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed:
+    with packing(out, name) as packed:
         packed.write(_header(MANIFEST, len(listed), out) + listed + _padding(len(listed)))
         for file, source in zip(manifest.files, sources, strict=True):
             packed.write(_header(file.path, file.n_bytes, out))
@@ -101,13 +104,13 @@ def read_archive(path: Path, place: Place, *, limits: Limits = NO_MORE_THAN) -> 
     Raises AnalysisError (exit code 1) for anything that is not as its manifest says, (2) for what cannot be read.
     """
     try:
-        with gzip.open(path, "rb") as packed:
+        with unpacking(path) as packed:
             manifest = _manifest(path, packed, limits)
             for file in manifest.files:
                 _copy(path, packed, file, place)
             _nothing_after(path, packed)
             return manifest
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         _refuse(path, f"it is cut or damaged ({error})")
     except OSError as error:
         at = Path(error.filename) if error.filename else path
@@ -126,7 +129,7 @@ def check_name(name: str) -> str | None:
     return None
 
 
-def _manifest(path: Path, packed: gzip.GzipFile, limits: Limits) -> BundleManifest:
+def _manifest(path: Path, packed: BufferedIOBase, limits: Limits) -> BundleManifest:
     name, size = _next_header(path, packed)
     if name != MANIFEST:
         _refuse(path, f"its first member is {name!r} and not {MANIFEST}")
@@ -163,7 +166,7 @@ def _check_manifest(path: Path, manifest: BundleManifest, limits: Limits) -> Non
         _refuse(path, "the hash of the whole is not that of its list of files")
 
 
-def _copy(path: Path, packed: gzip.GzipFile, file: BundledFile, place: Place) -> None:
+def _copy(path: Path, packed: BufferedIOBase, file: BundledFile, place: Place) -> None:
     name, size = _next_header(path, packed)
     if name != file.path:
         _refuse(path, f"{name!r} stands where {file.path!r} is listed")
@@ -184,7 +187,7 @@ def _copy(path: Path, packed: gzip.GzipFile, file: BundledFile, place: Place) ->
         _refuse(path, f"{name!r} does not have the SHA-256 that is listed for it")
 
 
-def _next_header(path: Path, packed: gzip.GzipFile) -> tuple[str, int]:
+def _next_header(path: Path, packed: BufferedIOBase) -> tuple[str, int]:
     """Name and size of the next member. Links, devices, folders and extended headers are refused."""
     block = _exactly(packed, _BLOCK)
     if not block.strip(b"\0"):
@@ -202,7 +205,7 @@ def _next_header(path: Path, packed: gzip.GzipFile) -> tuple[str, int]:
     return found.name, found.size
 
 
-def _nothing_after(path: Path, packed: gzip.GzipFile) -> None:
+def _nothing_after(path: Path, packed: BufferedIOBase) -> None:
     """Two blocks of zeros, and the end of the stream with its check sum."""
     rest = packed.read(2 * _BLOCK + 1)
     if len(rest) > 2 * _BLOCK or rest.strip(b"\0"):
@@ -211,7 +214,7 @@ def _nothing_after(path: Path, packed: gzip.GzipFile) -> None:
         raise EOFError("before the archive's end")
 
 
-def _exactly(packed: gzip.GzipFile, n_bytes: int) -> bytes:
+def _exactly(packed: BufferedIOBase, n_bytes: int) -> bytes:
     data = packed.read(n_bytes)
     if len(data) < n_bytes:
         raise EOFError("inside a member")

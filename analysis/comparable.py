@@ -13,6 +13,7 @@ keys say: forced (synthetic) acceptance, and a label that the checkpoint contrad
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -107,10 +108,10 @@ def identity_of(run: LoadedRun) -> dict[str, Any]:
     """The listed keys of a run as read; None where the evidence does not say."""
     completed = [row.request for row in run.measured if row.request.outcome == "completed"]
     sources = sorted({one.token_source for one in completed if one.token_source is not None})
-    stamps = sorted({f"{one.transport}, {one.stamp_source} stamps" for one in completed})
+    stamps = Counter(f"{one.transport}, {one.stamp_source} stamps" for one in completed).most_common(1)
     return facts_of(run.manifest, run.launch) | {
         "token_source": ", ".join(sources) or None,
-        "transport": ", ".join(stamps) or None,
+        "transport": stamps[0][0] if stamps else None,  # of most requests: a single one may lack a stamp
     }
 
 

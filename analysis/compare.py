@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from analysis import compare_view
+from analysis import compare_markdown, compare_view
 from analysis.compare_report import Asked, compare_all
 from analysis.effect import MARGIN
 from analysis.errors import AnalysisError
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("equal", "valid"),
         help="take every ratio over pairs of equal answers, or of answers that are both valid, only",
     )
+    parser.add_argument("--markdown", action="store_true", help="the answer alone, as a Markdown table")
 
 
 def command(options: argparse.Namespace) -> Answered:
@@ -70,7 +71,8 @@ def command(options: argparse.Namespace) -> Answered:
     else:
         material = load_pairs(options.base, options.against)
     report, good = compare_all(material, verdict, asked)
-    return (0 if good else 1), report, compare_view.lines(report)
+    shown = compare_markdown.lines(report) if options.markdown else compare_view.lines(report)
+    return (0 if good else 1), report, shown
 
 
 def _above_zero(text: str) -> float:
@@ -87,5 +89,5 @@ def _number(text: str, *, above: float, below: float) -> float:
     except ValueError:
         value = math.nan
     if not above < value < below:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number between {above:g} and {below:g}")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number between {above:g} and {below:g}: give one inside")
     return value

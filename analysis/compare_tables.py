@@ -1,23 +1,14 @@
 """The tables beside a comparison's answer: domains and levels, other estimates, outputs, speculation, order, tails."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from analysis.names import NARROW, WIDEST_NAME, labels, short
 from analysis.tables import Notes, ms, number, table, wrapped
 
 Fields = Mapping[str, Any]
-WIDEST_NAME = 20
-NARROW = 14  # in tables of many columns
 SPREAD_TITLES = {"ttft_s": "TTFT_ms", "tpot_s": "TPOT_ms", "e2e_s": "E2E_ms", "decode_tok_per_s": "decode_tok/s"}
-
-
-def short(name: str, widest: int = WIDEST_NAME) -> str:
-    """A name that fits its column: the middle of a long one is left out."""
-    if len(name) <= widest:
-        return name
-    head = widest // 2
-    return f"{name[:head]}…{name[head + 1 - widest :]}"
 
 
 def percent(value: float) -> str:
@@ -68,10 +59,11 @@ def by_group(arms: Sequence[Fields], part: str, control: Fields | None, notes: N
     """Under each arm one row for each domain (or level), each interval marginal."""
     rows: list[list[str]] = []
     with_answers = part == "by_domain"
+    label = named(arms, control)
     for arm in arms:
         if not arm[part]:
             continue
-        rows.append([_name(arm, control), *[""] * (7 if with_answers else 5)])
+        rows.append([label(arm), *[""] * (7 if with_answers else 5)])
         for name, group in arm[part].items():
             cells = [*ratio_cells(group, notes), *(answer_cells(group, notes) if with_answers else [])]
             rows.append([f"  {short(name, WIDEST_NAME - 2)}", *cells])
@@ -83,6 +75,7 @@ def by_group(arms: Sequence[Fields], part: str, control: Fields | None, notes: N
 
 def others(arms: Sequence[Fields], control: Fields | None, notes: Notes) -> list[str]:
     rows = []
+    label = named(arms, control)
     for arm in arms:
         found, why = arm["other_ratios"], arm["why"]
         if found is None:
@@ -96,7 +89,7 @@ def others(arms: Sequence[Fields], control: Fields | None, notes: Notes) -> list
             notes.dash(why.get(name)) if arm[name] is None else number(arm[name], 3)
             for name in ("ttft_ratio", "e2e_ratio")
         ]
-        rows.append([_name(arm, control), *[number(found[name], 3) for name in names], shown, *times])
+        rows.append([label(arm), *[number(found[name], 3) for name in names], shown, *times])
     if not rows:
         return []
     titles = ["arm", "of medians", "median of", "of means", "total tokens", "TTFT", "E2E"]
@@ -110,6 +103,7 @@ def others(arms: Sequence[Fields], control: Fields | None, notes: Notes) -> list
 
 def outputs(arms: Sequence[Fields], control: Fields | None, own: Fields, notes: Notes) -> list[str]:
     rows, said = [], []
+    label = named(arms, control, NARROW)
     for arm in arms:
         found = arm["outputs"]
         differing = [one for one in found["prompts"] if one["first_divergence_char"] is not None]
@@ -121,7 +115,7 @@ def outputs(arms: Sequence[Fields], control: Fields | None, own: Fields, notes: 
         base, mine = found["baseline_judged"], found["arm_judged"]
         rows.append(
             [
-                _name(arm, control, NARROW),
+                label(arm),
                 f"{found['outputs_equal']}/{found['outputs_compared']}",
                 str(found["n_length_differs"]),
                 str(sum(one["n_finish_reason_differs"] for one in found["prompts"])),
@@ -149,12 +143,11 @@ def outputs(arms: Sequence[Fields], control: Fields | None, own: Fields, notes: 
 def order(arms: Sequence[Fields], baseline: str, notes: Notes) -> list[str]:
     """Drift of the rate over one launch, and the first pass against later ones."""
     rows: list[list[str]] = []
+    label = labels([baseline, *(arm["arm"] for arm in arms)], NARROW)
     for arm in arms:
         if not rows:
-            rows.append(
-                [short(baseline, NARROW), *_drift(arm["order"]["baseline"], notes), *_warm(arm, "baseline", notes)]
-            )
-        rows.append([short(arm["arm"], NARROW), *_drift(arm["order"]["arm"], notes), *_warm(arm, "arm", notes)])
+            rows.append([label[baseline], *_drift(arm["order"]["baseline"], notes), *_warm(arm, "baseline", notes)])
+        rows.append([label[arm["arm"]], *_drift(arm["order"]["arm"], notes), *_warm(arm, "arm", notes)])
         rows.append(["  ratio", *_drift(arm["order"]["ratio"], notes), "", "", ""])
     if not rows:
         return []
@@ -168,12 +161,13 @@ def order(arms: Sequence[Fields], baseline: str, notes: Notes) -> list[str]:
 
 def distributions(arms: Sequence[Fields], notes: Notes) -> list[str]:
     """Quantiles of every arm and of the baseline, each request counted once, none below its floor."""
-    named: dict[str, Fields] = {}
+    found: dict[str, Fields] = {}
     for arm in arms:
-        named |= arm["distributions"]
+        found |= arm["distributions"]
     rows = []
-    for name, spreads in named.items():
-        label = short(name)
+    shown_as = labels(found)
+    for name, spreads in found.items():
+        label = shown_as[name]
         for metric, title in SPREAD_TITLES.items():
             stats = spreads[metric]
             show = number if metric == "decode_tok_per_s" else ms
@@ -187,18 +181,19 @@ def distributions(arms: Sequence[Fields], notes: Notes) -> list[str]:
 
 
 def goodput(arms: Sequence[Fields], notes: Notes) -> list[str]:
-    named: dict[str, Fields] = {}
+    found: dict[str, Fields] = {}
     for arm in arms:
-        named |= arm["goodput"]
-    if all(one["share"] is None for one in named.values()):
+        found |= arm["goodput"]
+    if all(one["share"] is None for one in found.values()):
         return []
     rows = []
-    for name, one in named.items():
+    shown_as = labels(found)
+    for name, one in found.items():
         share = one["share"]
         shown = notes.dash(one["why"]) if share is None else percent(share[0])
         if share is not None and share[0] != share[1]:
             shown += f" to {percent(share[1])}"
-        rows.append([short(name), str(one["n_sent"]), str(one["n_good"]), str(one["n_failed"]), shown])
+        rows.append([shown_as[name], str(one["n_sent"]), str(one["n_good"]), str(one["n_failed"]), shown])
     return table(["arm", "sent", "good", "failed", "share"], rows)
 
 
@@ -233,5 +228,7 @@ def _warm(arm: Fields, side: str, notes: Notes) -> list[str]:
     return [number(found["first_ratio"], 3), span, said]
 
 
-def _name(arm: Fields, control: Fields | None, widest: int = WIDEST_NAME) -> str:
-    return "control" if arm is control else short(arm["arm"], widest)
+def named(arms: Sequence[Fields], control: Fields | None, widest: int = WIDEST_NAME) -> Callable[[Fields], str]:
+    """How each arm of one table is called: a name that fits and is no other's, or the control."""
+    found = labels((arm["arm"] for arm in arms if arm is not control), widest)
+    return lambda arm: "control" if arm is control else found[arm["arm"]]

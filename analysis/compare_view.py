@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis import compare_tables as tables
 from analysis import speculation_tables
-from analysis.compare_tables import interval, percent, short
+from analysis.compare_tables import interval, percent
 from analysis.tables import Notes, one_line, table, wrapped
 
 Fields = Mapping[str, Any]
@@ -33,7 +33,8 @@ def lines(report: Fields) -> list[str]:
     compared = [one for one in report["arms"] if one["not_measured"] is None and one["refused"] is None]
     control = report["control"]
     rows = [*report["arms"], *([control] if control is not None else [])]
-    beside = [*compared, *([control] if control is not None and control["not_measured"] is None else [])]
+    ran = control is not None and control["not_measured"] is None and control["refused"] is None
+    beside = [*compared, *([control] if ran else [])]
     found += [*_main(report, rows, notes), *wrapped(RULE), ""]
     for arm in report["arms"]:
         found += wrapped(sentence(arm), lead=f"{arm['arm']}: ")
@@ -158,8 +159,9 @@ def _scope(scope: Fields) -> list[str]:
 
 def _main(report: Fields, arms: Sequence[Fields], notes: Notes) -> list[str]:
     rows = []
+    label = tables.named(arms, report["control"])
     for arm in arms:
-        name = short(arm["arm"]) if arm is not report["control"] else "control"
+        name = label(arm)
         if arm["not_measured"] is not None:
             lost = arm["not_measured"]
             dash = notes.dash(f"{arm['arm']}: not measured: {lost['stage']}: {_clipped(lost['symptom'])}")

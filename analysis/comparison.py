@@ -8,7 +8,7 @@ each marginal.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.effect import MARGIN, Judged, judge, other_ratios
@@ -17,6 +17,7 @@ from analysis.paired import Bounds, Crossed, crossed
 from analysis.pairing import Observation, Pair, Read, Request, Table, pair
 
 Only = Collection[tuple[int, Request]]
+LEVELS = "each launch went through several levels: what its load did and what its time did cannot be told apart"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,12 +176,7 @@ def compare_arms(
         e2e=_group(same, margin, confidence),
         n_lengths_differ=sum(not _unknown(one) and one.base.n_tokens != one.arm.n_tokens for one in table.pairs),
         n_lengths_unknown=sum(_unknown(one) for one in table.pairs),
-        order={
-            "baseline": drift(points(base)).as_json(),
-            "arm": drift(points(arm)).as_json(),
-            "ratio": drift(pair_points(table.pairs)).as_json(),
-            "warm_up": {"baseline": warm_up(base).as_json(), "arm": warm_up(arm).as_json()},
-        },
+        order=_order(base, arm, table) if len(levels) < 2 else _order_of_levels(),
         beside=beside or Beside(),
     )
 
@@ -199,6 +195,21 @@ def not_measured(
         "not_measured": said,
         "why": dict.fromkeys(empty["why"], because),
     }
+
+
+def _order(base: Sequence[Observation], arm: Sequence[Observation], table: Table) -> dict[str, Any]:
+    return {
+        "baseline": drift(points(base)).as_json(),
+        "arm": drift(points(arm)).as_json(),
+        "ratio": drift(pair_points(table.pairs)).as_json(),
+        "warm_up": {"baseline": warm_up(base).as_json(), "arm": warm_up(arm).as_json()},
+    }
+
+
+def _order_of_levels() -> dict[str, Any]:
+    """Of launches that went through several levels: nothing, as a level's load and its place cannot be told apart."""
+    slope, first = replace(drift(()), why=LEVELS).as_json(), replace(warm_up(()), why=LEVELS).as_json()
+    return {**dict.fromkeys(("baseline", "arm", "ratio"), slope), "warm_up": {"baseline": first, "arm": first}}
 
 
 def _group(table: Table, margin: float, confidence: float) -> Group:

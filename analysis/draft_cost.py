@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from analysis.bootstrap import best_shares
 from analysis.errors import AnalysisError
@@ -210,4 +210,4 @@ def _lack_of_fit(points: Sequence[CostPoint], left: float) -> tuple[float | None
     pure = math.fsum((time - means[g]) ** 2 for g, times in groups.items() for time in times)
     if pure <= 0:
         return None, "launches of one length are equal: no error to test against"
-    return float(stats.f.sf(max(0.0, left - pure) / df_lack / (pure / df_pure), df_lack, df_pure)), None
+    return float(special.fdtrc(df_lack, df_pure, max(0.0, left - pure) / df_lack / (pure / df_pure))), None

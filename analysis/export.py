@@ -2,7 +2,8 @@
 
     openmetrics   one text file to backfill a Prometheus with (analysis/openmetrics.py)
     csv, parquet  a folder of tables for data frames (analysis/export_tables.py)
-    bundle        one archive with its hashes, to carry evidence off a machine (analysis/bundle.py)
+    bundle        one archive with its hashes, to carry evidence off a machine (analysis/bundle.py); a name that ends in
+                  .xz makes it a third of the size, in several times the time
 
 Nothing is written into a folder of evidence. Exit codes: 0 good, 1 what was written does not read back, 2 usage or
 unreadable evidence, 3 the export could not be written.
@@ -21,7 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of ``export``."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run, or a study with its runs and launches")
     parser.add_argument("--to", choices=FORMS, required=True, help="the form")
-    parser.add_argument("--out", type=Path, metavar="PATH", help="file or folder to write (default: named after RUN)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="file or folder to write (default: named after RUN); a bundle that ends in .xz is packed more tightly",
+    )
 
 
 def command(options: argparse.Namespace) -> tuple[int, dict[str, Any], list[str]]:

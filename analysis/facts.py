@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analysis.lateness import Late
+from analysis.pass_facts import Differing
 from infra.engines.readings import State
 
 Scope = Literal["run", "latency", "rate", "acceptance", "outputs"]

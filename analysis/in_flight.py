@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from analysis.columns import Floats, Ints
+from analysis.run_clock import RunClock
 from evidence.records import Request
 
 STEADY_SHARE = 0.9
@@ -24,7 +25,7 @@ OPEN_RULE = "from the level's first request to its last: what follows is drain"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steady:
-    """The steady window on the run's clock (``clock_s``), or None and why there is none."""
+    """The steady window on the run's clock, or None and why there is none."""
 
     begin_s: float | None
     end_s: float | None
@@ -60,17 +61,10 @@ class Spans:
         return float(np.maximum(inside, 0.0).sum() / (end_s - begin_s))
 
 
-def clock_s(request: Request, *, one_worker: bool) -> float | None:
-    """When a request was sent: on the worker's monotonic clock, across workers by the wall clock."""
-    return request.sent_at_monotonic_s if one_worker else request.sent_at_unix_s
-
-
-def spans_of(requests: Sequence[Request], *, one_worker: bool) -> Spans | None:
+def spans_of(requests: Sequence[Request], clock: RunClock) -> Spans | None:
     """None where nothing was sent."""
     found = [
-        (at, at + (request.end_after_s or 0.0))
-        for request in requests
-        if (at := clock_s(request, one_worker=one_worker)) is not None
+        (at, at + (request.end_after_s or 0.0)) for request in requests if (at := clock.sent_s(request)) is not None
     ]
     if not found:
         return None

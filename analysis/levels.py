@@ -10,10 +10,11 @@ from typing import Any
 
 from analysis.cached_share import cached_share
 from analysis.goodput import Goodput, goodput
-from analysis.in_flight import Spans, Steady, clock_s, spans_of, steady_window
+from analysis.in_flight import Spans, Steady, spans_of, steady_window
 from analysis.level_server import level_server
 from analysis.measures import Row
 from analysis.open_loop import OpenLoop, open_loop
+from analysis.run_clock import RunClock
 from analysis.server import ServerSide
 from analysis.throughput import Throughput, throughput
 from evidence.level_records import Level
@@ -37,7 +38,7 @@ class LevelView:
     n_planned: int
     n_unfinished: int
     n_not_sent: int  # plan lines left by design
-    one_worker: bool
+    clock: RunClock
     spans: Spans | None
     full: Throughput | None
     steady: Steady
@@ -46,7 +47,7 @@ class LevelView:
 
     def sent_within(self, begin_s: float, end_s: float) -> tuple[Row, ...]:
         """The requests sent in [begin_s, end_s] of the run's clock; those never sent count where all are asked for."""
-        placed = [(clock_s(row.request, one_worker=self.one_worker), row) for row in self.rows]
+        placed = [(self.clock.sent_s(row.request), row) for row in self.rows]
         return tuple(row for at, row in placed if at is not None and begin_s <= at <= end_s)
 
 
@@ -59,6 +60,7 @@ class Limits:
 
 
 def limits_of(scenario: Json) -> Limits:
+    """The objectives of a manifest's scenario; one that is not set, or is no number of seconds, is None."""
     found = scenario.get("limits") if isinstance(scenario, Mapping) else None
     told = found if isinstance(found, Mapping) else {}
     return Limits(ttft_slo_s=_seconds(told.get("ttft_slo_s")), tpot_slo_s=_seconds(told.get("tpot_slo_s")))
@@ -72,6 +74,7 @@ def levels_of(
     unfinished: Sequence[str],
     unsent: Mapping[str, str],
     scenario: Json,
+    clock: RunClock,
 ) -> tuple[LevelView, ...]:
     """In the plan's order, then levels that only their record names; () for a kind without levels."""
     by_label: dict[str, list[Row]] = {}
@@ -92,7 +95,6 @@ def levels_of(
             lost[label] = lost.get(label, 0) + 1
     told = {one.label: one for one in records}
     kind = scenario.get("kind") if isinstance(scenario, Mapping) else None
-    one_worker = len({row.request.worker for row in rows}) <= 1
     return tuple(
         _view(
             label,
@@ -102,7 +104,7 @@ def levels_of(
             n_planned=planned.get(label, 0),
             n_unfinished=lost.get(label, 0),
             n_not_sent=left.get(label, 0),
-            one_worker=one_worker,
+            clock=clock,
         )
         for label in dict.fromkeys([*planned, *by_label, *told])
     )
@@ -117,19 +119,19 @@ def _view(
     n_planned: int,
     n_unfinished: int,
     n_not_sent: int,
-    one_worker: bool,
+    clock: RunClock,
 ) -> LevelView:
     name, _, value = label.partition("#")[0].partition("=")
     number = _number(value)
     users = record.users if record else (int(number) if name == "users" and number else None)
     users = 1 if users is None and name == "tokens" else users
     rate = record.rate_per_s if record else (number if name == "rate" else None)
-    spans = spans_of([row.request for row in rows], one_worker=one_worker)
+    spans = spans_of([row.request for row in rows], clock)
     whole = spans is not None and spans.last_s > spans.first_s
     steady = steady_window(spans, users)
     part = None
     if spans is not None and steady.begin_s is not None and steady.end_s is not None:
-        part = throughput(rows, spans, steady.begin_s, steady.end_s, one_worker=one_worker)
+        part = throughput(rows, spans, steady.begin_s, steady.end_s, clock)
     kind = record.kind if record else kind
     return LevelView(
         label=label,
@@ -142,12 +144,12 @@ def _view(
         n_planned=n_planned,
         n_unfinished=n_unfinished,
         n_not_sent=n_not_sent,
-        one_worker=one_worker,
+        clock=clock,
         spans=spans,
-        full=throughput(rows, spans, spans.first_s, spans.last_s, one_worker=one_worker) if spans and whole else None,
+        full=throughput(rows, spans, spans.first_s, spans.last_s, clock) if spans and whole else None,
         steady=steady,
         steady_part=part,
-        open_loop=open_loop(rows, record, one_worker=one_worker) if kind == "arrivals" else None,
+        open_loop=open_loop(rows, record, clock) if kind == "arrivals" else None,
     )
 
 
@@ -196,6 +198,7 @@ def level_json(view: LevelView, side: ServerSide, limits: Limits) -> dict[str, A
         "steady": _steady(view, limits),
         "server": level_server(side, view.label, n_completed=n_completed),
         "cached_share": share,
+        "clock": {"kind": view.clock.kind, "bound_s": view.clock.bound_s, "words": view.clock.words},
         **(view.open_loop.as_json() if view.open_loop is not None else _CLOSED),
         "why": whys,
     }

@@ -18,7 +18,10 @@ def level_lines(levels: Sequence[Fields], notes: Notes) -> list[str]:
         return []
     lines = ["Levels", *_delivered(levels, notes)]
     rules = dict.fromkeys(level["steady"]["rule"] for level in levels)
-    lines += [*wrapped(WORDS.format(rule=", or ".join(rules))), ""]
+    lines += wrapped(WORDS.format(rule=", or ".join(rules)))
+    if levels[0]["clock"]["kind"] != "worker":
+        lines += wrapped(f"Workers are joined by {levels[0]['clock']['words']}.")
+    lines.append("")
     if any(level["send_lag_s"] is not None for level in levels):
         lines += ["Open loop: the rate and what held it up", *_open_loop(levels, notes), ""]
     return [*lines, "Levels, the server's side", *_server(levels, notes), ""]

@@ -13,7 +13,9 @@ from analysis.gather import gather
 from analysis.gpu_alone import shared_gpu
 from analysis.levels import LevelView, levels_of
 from analysis.measures import Row, measure
+from analysis.own_gpus import own_gpus
 from analysis.raw_check import LIMIT_BYTES, raw_check
+from analysis.run_clock import RunClock, run_clock
 from analysis.server import ServerSide, server_side
 from analysis.unsent import unsent_by_design
 from analysis.verdict import Reason, judge
@@ -40,6 +42,7 @@ class LoadedRun:
     problems: tuple[Problem, ...]
     server: ServerSide
     levels: tuple[LevelView, ...]  # () for a kind without levels
+    clock: RunClock  # that its requests are placed on
     facts: RunFacts
     reasons: tuple[Reason, ...]
     launch_path: Path | None = None  # of the launch folder, where ``launch`` was read
@@ -76,7 +79,8 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     run, problems = open_verified(path)
     against_raw = raw_check(run, limit_bytes=raw_limit_bytes).as_check()
     begun = frozenset([*(one.plan_id for one in run.started), *(one.plan_id for one in run.requests)])
-    unsent = unsent_by_design(run.plan, begun, run.levels, run.manifest.scenario)
+    noticed = run.seal.noticed if run.seal is not None else ()
+    unsent = unsent_by_design(run.plan, begun, run.levels, run.manifest.scenario, noticed=noticed)
     everything = {str(line["plan_id"]): line for line in run.plan}
     plan = tuple(line for plan_id, line in everything.items() if plan_id not in unsent) if unsent else run.plan
     run = replace(run, plan=plan, requests=tuple(bounded(request) for request in run.requests))
@@ -87,6 +91,7 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     server = server_side(run, speculative=speculative, more_checks=(against_raw,))
     ended = {(request.worker, request.sequence) for request in run.requests}
     unfinished = tuple(one.plan_id for one in run.started if (one.worker, one.sequence) not in ended)
+    clock = run_clock(run.requests, run.clocks)
     levels = levels_of(
         plan=everything,
         records=run.levels,
@@ -94,8 +99,10 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
         unfinished=unfinished,
         unsent=unsent,
         scenario=run.manifest.scenario,
+        clock=clock,
     )
-    shared = shared_gpu(launch, launch_path, run.gpu)
+    gpu = own_gpus(run.manifest).samples(run.gpu)
+    shared = shared_gpu(launch, launch_path, gpu)
     facts = gather(run, launch, rows, problems, server, levels=levels, n_unsent=len(unsent), gpu_shared=shared)
     return LoadedRun(
         path=path,
@@ -109,10 +116,11 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
         problems=problems,
         server=server,
         levels=levels,
+        clock=clock,
         facts=facts,
         reasons=judge(facts),
         launch_path=launch_path,
-        gpu=run.gpu,
+        gpu=gpu,
     )
 
 

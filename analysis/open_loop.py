@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.in_flight import clock_s
 from analysis.measures import Row
 from analysis.quantiles import distribution, nearest_rank
+from analysis.run_clock import RunClock
 from evidence.level_records import Level
 
 
@@ -43,12 +43,12 @@ class OpenLoop:
         }
 
 
-def open_loop(rows: Sequence[Row], record: Level | None, *, one_worker: bool) -> OpenLoop:
+def open_loop(rows: Sequence[Row], record: Level | None, clock: RunClock) -> OpenLoop:
     """From the sent requests of one level; a trace has a schedule too, and no nominal rate."""
     sent = [
         (at, at - row.request.send_lag_s, row.request.send_lag_s)
         for row in rows
-        if row.request.send_lag_s is not None and (at := clock_s(row.request, one_worker=one_worker)) is not None
+        if row.request.send_lag_s is not None and (at := clock.sent_s(row.request)) is not None
     ]
     ttft_s = [row.measures.ttft_s.value for row in rows if row.request.outcome == "completed"]
     why: dict[str, str] = {}

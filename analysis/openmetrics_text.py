@@ -29,13 +29,12 @@ LabelKey = tuple[tuple[str, str], ...]
 class Written(NamedTuple):
     """What went into the text."""
 
-    n_families: int
     n_series: int
     n_samples: int
     n_same_instant: int  # samples another of the same millisecond stands for
 
 
-NOTHING = Written(0, 0, 0, 0)
+NOTHING = Written(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -98,7 +97,7 @@ class SampleBook:
             n_series += len(family.series)
             n_given += sum(len(series.values) for series in family.series.values())
         out.write("# EOF\n")
-        return Written(len(families), n_series, n_samples, n_given - n_samples)
+        return Written(n_series, n_samples, n_given - n_samples)
 
     def _resolved(self, taken: set[str]) -> Iterator[tuple[str, _Family]]:
         """Each family under a name no other family claims; one that cannot keep its type comes as its sample names."""

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scipy import stats
+import numpy as np
 
+from analysis.columns import Floats
 from analysis.paired import mean_interval, t_quantile
 from analysis.pairing import Observation, Pair
 
@@ -209,7 +210,12 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
     """Spearman's rank correlation with middle ranks for ties; None below three values or where one is constant."""
     if len(left) < 3 or len(set(left)) == 1 or len(set(right)) == 1:
         return None
-    return float(stats.spearmanr(left, right).statistic)
+    return float(np.corrcoef(_ranks(left), _ranks(right))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> Floats:
+    inorder = np.sort(values)
+    return (np.searchsorted(inorder, values, "left") + np.searchsorted(inorder, values, "right") + 1) / 2
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -14,7 +14,8 @@ CAPTION = "Memory and capacity of each launch"
 NOTE = (
     "logical: bytes a token by the model's configuration, and that times the tokens that the engine's cache holds."
     " engine: what the engine itself says it set aside, of one rank where it has several. driver: all sampled GPUs of"
-    " the host, at the run's first sample and at the most. The three are different things and are never mixed."
+    " the host, or those that the run names as its own, at the run's first sample and at the most. The three are"
+    " different things and are never mixed."
 )
 
 

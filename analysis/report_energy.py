@@ -1,11 +1,12 @@
 """Energy a token, from the GPU's own power readings, where they cover the time in which the requests ran.
 
-    joules a token = mean power of all sampled GPUs x length of the window / completion tokens of the window
+    joules a token = mean power of the GPUs x length of the window / completion tokens of the window
 
 The window goes from the first measured request's t0 to the last one's end. Mean power is the growth of the GPU's energy
 counter between the first and the last sample inside, over the time between them; without a counter, the time-weighted
 mean of the power readings (trapezoids). It is the power of the boards, prompt processing and idle power included, host
-and cooling left out; GPUs that idle beside the server count too, since no reading says whose work a GPU does.
+and cooling left out. The GPUs are the server's own where the run names them (``own_gpus``); otherwise all that were
+sampled, and those that idle beside the server, or work for another one, count too.
 """
 
 from collections.abc import Sequence

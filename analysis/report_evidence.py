@@ -17,8 +17,8 @@ LONGEST = 6_000  # characters of a folded value
 STATES = {"pass": "\u2713 pass", "fail": "\u2715 fail", "not observable": "? not observable"}
 
 
-def of_run(run: RunView, beside: Path, *, open_: bool = False) -> Markup:
-    """One run's provenance under its anchor ``run-N``."""
+def of_run(run: RunView, beside: Path, *, first: RunView | None = None, open_: bool = False) -> Markup:
+    """One run's provenance under its anchor ``run-N``; ``first``: a run beside which only what differs is told."""
     manifest, loaded = run.loaded.manifest, run.loaded
     seal = loaded.seal
     served = identity.model_served(row.request for row in loaded.measured)
@@ -46,20 +46,7 @@ def of_run(run: RunView, beside: Path, *, open_: bool = False) -> Markup:
         _gaps(run),
         _launch(loaded.launch, loaded.launch_missing),
         _files(run, beside),
-        _json("Scenario as resolved", manifest.scenario),
-        _json("Recipe", manifest.arm),
-        _json("Server as it described itself", manifest.server),
-        _json("Model", manifest.model),
-        _json(
-            "Versions, hardware, clocks of this client",
-            {"versions": manifest.versions, "hardware": manifest.hardware, "clock": manifest.clock},
-        ),
-        _json(
-            "Options, request fields and environment (redacted)",
-            {"options": manifest.options, "request_extra": manifest.request_extra, "environment": manifest.environment},
-        ),
-        _json("Prompt files by SHA-256", manifest.prompts_sha256),
-        _json("Client calibration cited", manifest.calibration),
+        join([_json(title, value, _beside(first, title)) for title, value in _told(run).items()]),
         open_=open_,
         id_=slug("run", run.index),
     )
@@ -142,7 +129,32 @@ def _launch(launch: Launch | None, why: str | None) -> Markup:
     ]
     if launch.symptom:
         said.append(("symptom", tag("pre", launch.symptom[:LONGEST], class_="model")))
-    return join([facts(said), _json("Arguments as resolved", launch.resolved), _json("Command", list(launch.command))])
+    return facts(said)
+
+
+def _told(run: RunView) -> dict[str, Any]:
+    """What is folded away under each title."""
+    manifest, launch = run.loaded.manifest, run.loaded.launch
+    return {
+        "Command": None if launch is None else list(launch.command),
+        "Arguments as resolved": None if launch is None else launch.resolved,
+        "Scenario as resolved": manifest.scenario,
+        "Recipe": manifest.arm,
+        "Server as it described itself": manifest.server,
+        "Model": manifest.model,
+        "Versions of this client": manifest.versions,
+        "Hardware": manifest.hardware,
+        "Clocks of this client": manifest.clock,
+        "Options": manifest.options,
+        "Request fields": manifest.request_extra,
+        "Environment (redacted)": manifest.environment,
+        "Prompt files by SHA-256": manifest.prompts_sha256,
+        "Client calibration cited": manifest.calibration,
+    }
+
+
+def _beside(first: RunView | None, title: str) -> tuple[RunView, Any] | None:
+    return None if first is None else (first, _told(first)[title])
 
 
 def _files(run: RunView, beside: Path) -> Markup:
@@ -155,9 +167,18 @@ def _files(run: RunView, beside: Path) -> Markup:
     return details(f"Sealed files by SHA-256 ({len(rows)})", table(["file", "SHA-256"], rows, left=range(2)))
 
 
-def _json(title: str, value: Any) -> Markup:
+def _json(title: str, value: Any, beside: tuple[RunView, Any] | None = None) -> Markup:
     if value is None or (isinstance(value, Mapping | Sequence) and not value):
         return Markup("")
+    if beside is not None:
+        run, other = beside
+        there = tag("a", run.name, href=f"#{slug('run', run.index)}")
+        if value == other:
+            return tag("p", join([f"{title}: as of ", there, "."]), class_="note")
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            gone = sorted(other.keys() - value.keys())
+            value = {key: one for key, one in value.items() if key not in other or other[key] != one}
+            title += f", what is not as of {run.name}" + (f"; without {', '.join(gone)}" if gone else "")
     said = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=isinstance(value, Mapping))
     cut = said[:LONGEST] + (f"\n\u2026 {len(said) - LONGEST} characters more on file" if len(said) > LONGEST else "")
     return details(title, tag("pre", cut, class_="model"))

@@ -84,8 +84,6 @@ def _energy(runs: Sequence[RunView]) -> list[str]:
     found = dict.fromkeys(
         said
         for run in runs
-        if not isinstance(
-            said := energy([one.record for one in run.contents.gpu], [e.request for e in run.measured]), Energy
-        )
+        if not isinstance(said := energy(run.loaded.gpu, [e.request for e in run.measured]), Energy)
     )
     return [f"Energy a token is not shown: {why}." for why in found]

@@ -196,7 +196,7 @@ def energies(runs: Sequence[RunView]) -> Markup | None:
         return None
     rows: list[list[Child]] = []
     for run in runs:
-        found = energy([one.record for one in run.contents.gpu], [entry.request for entry in run.measured])
+        found = energy(run.loaded.gpu, [entry.request for entry in run.measured])
         name = tag("a", run.name, href=f"#{slug('run', run.index)}")
         if isinstance(found, Energy):
             rows.append(
@@ -215,7 +215,8 @@ def energies(runs: Sequence[RunView]) -> Markup | None:
             rows.append([name, "-", "-", "-", "-", "-", "-", found])
     titles = ["run", "J/token", "mean W", "window s", "completion tokens", "GPUs", "by", "coverage"]
     note = (
-        "Power of all sampled GPUs over the measured window, prompt processing and idle power included, host and"
-        " cooling left out, divided by the completion tokens. One number a launch: no interval, no claim."
+        "Power of the server's GPUs (all sampled ones, unless CUDA_VISIBLE_DEVICES names them) over the measured"
+        " window, prompt processing and idle power included, host and cooling left out, divided by the completion"
+        " tokens. One number a launch: no interval, no claim."
     )
     return join([table(titles, rows, left=(0, 6, 7), caption="Energy a token"), tag("p", note, class_="note")])

@@ -120,7 +120,9 @@ def study_page(view: StudyView, beside: Path) -> str:
                 "Evidence",
                 "Evidence and provenance",
                 report_evidence.of_study(view, beside),
-                join([report_evidence.of_run(run, beside) for run in runs]),
+                join(
+                    [report_evidence.of_run(run, beside, first=None if run is runs[0] else runs[0]) for run in runs]
+                ),
             ),
             _limits(runs, held_back, study=True),
         ]

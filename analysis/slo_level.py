@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scipy import stats
+from scipy import special
 
 ATTAINMENT = 0.9  # share of requests; the 90 % that DistServe (OSDI 2024, arXiv 2401.09670) judges by
 CONFIDENCE = 0.95
@@ -161,6 +161,6 @@ def _close(one: Attained, attainment: float) -> str | None:
 def binomial_interval(n_good: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The exact interval of a share."""
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, n_good, n - n_good + 1)) if n_good else 0.0
-    high = float(stats.beta.ppf(1 - tail, n_good + 1, n - n_good)) if n_good < n else 1.0
+    low = float(special.betaincinv(n_good, n - n_good + 1, tail)) if n_good else 0.0
+    high = float(special.betaincinv(n_good + 1, n - n_good, 1 - tail)) if n_good < n else 1.0
     return low, high

@@ -99,15 +99,6 @@ class NoCost:
         return {"cost": None, "why": {"cost": self.why}}
 
 
-def target_steps(n_decode_tokens: int, n_accepted: int) -> int | None:
-    """All target steps of a request: its decode tokens less the accepted drafts, since a step adds one of its own.
-
-    Exact unless the last step was cut by the answer's end. None where no step is left: the counts disagree.
-    """
-    steps = n_decode_tokens - n_accepted
-    return steps if steps > 0 else None
-
-
 def decoded(
     pairs: Iterable[Pair], steps: Mapping[tuple[int, Request], int | None]
 ) -> tuple[list[Decoded], list[Decoded]]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from analysis.compare_tables import NARROW, Fields, interval, short
+from analysis.compare_tables import Fields, interval, named
+from analysis.names import NARROW, short
 from analysis.tables import Notes, ms, number, table, wrapped
 
 
 def acceptance(arms: Sequence[Fields], notes: Notes) -> list[str]:
     rows, fits = [], []
+    label = named(arms, None)
     for arm in arms:
         found = arm["acceptance"]
         reasons = found["reasons"]
@@ -20,7 +22,7 @@ def acceptance(arms: Sequence[Fields], notes: Notes) -> list[str]:
         alpha = notes.dash(reasons.get("alpha")) if fit is None or fit["alpha"] is None else number(fit["alpha"], 3)
         counts = [shown(name, 0) for name in ("n_drafted", "n_accepted", "n_verify_steps")]
         ratios = [shown(name, 3) for name in ("rate", "length", "tokens_per_target_step")]
-        rows.append([short(arm["arm"]), found["state"], *counts, *ratios, alpha])
+        rows.append([label(arm), found["state"], *counts, *ratios, alpha])
         if fit is not None:
             fits += wrapped(f"model of one acceptance probability {fit['fit']}: {fit['why']}", lead=f"{arm['arm']}: ")
         for domain, own in found["by_domain"].items():
@@ -43,19 +45,20 @@ def acceptance(arms: Sequence[Fields], notes: Notes) -> list[str]:
 
 def cycle_cost(arms: Sequence[Fields], draft_cost: Fields, notes: Notes) -> list[str]:
     rows, said = [], []
+    label = named(arms, None, NARROW)
     for arm in arms:
         found = arm["cycle_cost"]
         if found is None or found["cost"] is None:
             why = arm["why"].get("cycle_cost") or "not known"
             if why != "the arm does not speculate":
-                rows.append([short(arm["arm"], NARROW), *[notes.dash(why)] * 7])
+                rows.append([label(arm), *[notes.dash(why)] * 7])
             continue
         bounds = found["cost_interval"]
         pays = {True: "yes", False: "no", None: "open"}[found["pays"]]
         times = [ms(found[name]) for name in ("t_base_s", "t_cycle_s")]
         span = notes.dash(found["why"].get("cost_interval")) if bounds is None else interval(bounds)
         length, predicted = number(found["tokens_per_step"], 3), number(found["predicted_speedup"], 3)
-        rows.append([short(arm["arm"], NARROW), *times, number(found["cost"], 3), span, length, predicted, pays])
+        rows.append([label(arm), *times, number(found["cost"], 3), span, length, predicted, pays])
         for domain, own in found["by_domain"].items():
             predicts = f"{own['predicted_speedup']:.3f} predicted, {own['measured_speedup']:.3f} measured"
             said += wrapped(f"{own['tokens_per_step']:.3f} tokens a step, {predicts}", lead=f"{arm['arm']}, {domain}: ")

@@ -12,7 +12,8 @@ from typing import Any
 from analysis.arm_outputs import ArmOutputs, OwnDisagreement, arm_outputs, own_disagreement
 from analysis.arm_runs import Excluded, comparability, excluded, sides
 from analysis.compare_beside import lost_json
-from analysis.compare_tables import Fields, short, token_place
+from analysis.compare_tables import Fields, token_place
+from analysis.names import short
 from analysis.outputs import Known
 from analysis.study_check import check_study_folder
 from analysis.study_loading import Material

@@ -174,18 +174,14 @@ def _group(run: LoadedRun, domain: str, level: str | None, rows: Sequence[Row], 
 def _delivered(run: LoadedRun, level: str | None, rows: Sequence[Row]) -> dict[str, Any]:
     """Goodput of a group, and at a level its throughput, over the whole level (without levels: over the whole run)."""
     view = next((one for one in run.levels if one.label == level), None)
-    if view is not None:
-        one_worker, spans = view.one_worker, view.spans
-    else:
-        one_worker = len({row.request.worker for row in run.rows}) <= 1
-        spans = spans_of([row.request for row in run.measured], one_worker=one_worker)
+    spans = view.spans if view is not None else spans_of([row.request for row in run.measured], run.clock)
     begin_s, end_s = (None, None) if spans is None else (spans.first_s, spans.last_s)
     window_s = None if begin_s is None or end_s is None or end_s <= begin_s else end_s - begin_s
     limits = limits_of(run.manifest.scenario)
     good = goodput(rows, window_s=window_s, ttft_slo_s=limits.ttft_slo_s, tpot_slo_s=limits.tpot_slo_s)
     found: dict[str, Any] = {"goodput": good.as_json()}
     if view is not None and spans is not None and window_s is not None and begin_s is not None and end_s is not None:
-        found["throughput"] = throughput(rows, spans, begin_s, end_s, one_worker=one_worker).as_json()
+        found["throughput"] = throughput(rows, spans, begin_s, end_s, run.clock).as_json()
         found["throughput"].pop("mean_in_flight")  # of the level, not of a domain in it
     return found
 

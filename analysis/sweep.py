@@ -5,6 +5,7 @@ was named cannot be read, or has no levels.
 """
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def _share(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
+        value = math.nan
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share above 0 and up to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is no share above 0 and up to 1: give one, for example 0.99")
     return value

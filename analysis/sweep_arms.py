@@ -14,6 +14,7 @@ from typing import Any, Literal
 from analysis.arm_runs import Sides, comparability, sides, why_not
 from analysis.arm_speculation import cost_of, decode_steps
 from analysis.break_even import BreakEven, RatioAt, break_even
+from analysis.cycle_by_counters import decoded_by_counters
 from analysis.effect import judge
 from analysis.errors import AnalysisError
 from analysis.measures import Derived
@@ -128,7 +129,7 @@ def _level(
     mine, other = ([one for one in side if one.level == level] for side in (ours, theirs))
     window, throughput, goodput = _launches(level, both, numbers)
     table = pair(mine, other)
-    cost, why = _cost(table, steps)
+    cost, why = _cost(both, level, table, steps)
     known = [found[level] for found in numbers.values() if level in found]
     return LevelAgainst(
         level=level,
@@ -188,12 +189,18 @@ def _ttft(one: Observation) -> float | None:
 
 
 def _cost(
-    table: Table, steps: Mapping[tuple[int, Request], int | None]
+    both: Sides, level: str, table: Table, steps: Mapping[tuple[int, Request], int | None]
 ) -> tuple[CycleCost | NoCost | None, str | None]:
+    """By the answers' own steps; where none tells them, by the counters around a level of one request at a time."""
+    if all(one.run.server.speculative is False for one in both.arm.values()):
+        return None, "the arm does not speculate"
     told = [one for one in table.pairs if steps.get((one.arm.launch, one.arm.request)) is not None]
-    if not told:
-        return None, "the arm does not speculate, or no answer tells its target steps"
-    mine, other = decoded(told, steps)
+    if told:
+        mine, other = decoded(told, steps)
+    else:
+        mine, other, why = decoded_by_counters(both, table.pairs, level=level)
+        if not mine:
+            return None, f"no answer tells its target steps, and the counters do not stand in: {why or 'no pair'}"
     cost = cost_of(table.pairs, mine, other)
     return cost, cost.why if isinstance(cost, NoCost) else None
 

@@ -131,7 +131,7 @@ def _window(found: Fields) -> Window:
         good_share=_two(good.get("share")),
         n_sent=good.get("n_sent") if good.get("share") is not None else None,
         n_good=good.get("n_good") if good.get("share") is not None else None,
-        n_undecided=good.get("n_undecided") or 0,
+        n_undecided=good.get("n_undecided") if good.get("share") is not None else None,
         why=whys,
     )
 
@@ -171,12 +171,10 @@ def _rate_missed(level: Fields) -> str | None:
 
 def _during(gpu: Sequence[GpuSample], rows: Sequence[Row]) -> list[GpuSample]:
     """Samples between the level's first request and its last one's end, or that say why there are none."""
-    sent = [row.request.sent_at_unix_s for row in rows if row.request.sent_at_unix_s is not None]
-    ended = [
-        row.request.sent_at_unix_s + (row.request.end_after_s or 0.0)
-        for row in rows
-        if row.request.sent_at_unix_s is not None
-    ]
+    told = [(row.request.sent_at_unix_s, row.request.end_after_s) for row in rows]
+    sent = [at for at, _ in told if at is not None]
+    ended = [at + after_s for at, after_s in told if at is not None and after_s is not None]
     if not sent:
         return []
-    return [one for one in gpu if not one.gpus or min(sent) <= one.at_unix_s <= max(ended)]
+    last = max([*sent, *ended])  # a request whose end is not known was there when it was sent
+    return [one for one in gpu if not one.gpus or min(sent) <= one.at_unix_s <= last]

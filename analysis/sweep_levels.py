@@ -35,7 +35,7 @@ class Window:
     good_share: tuple[float, float] | None
     n_sent: int | None
     n_good: int | None
-    n_undecided: int
+    n_undecided: int | None  # None where goodput is not known
     why: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class ArmLevel:
         if any(one is None for one in (*sent, *good)) or not sum(n or 0 for n in sent):
             return None, next((one.full.why["good_share"] for one in self.runs if "good_share" in one.full.why), None)
         n_sent, n_good = sum(n or 0 for n in sent), sum(n or 0 for n in good)
-        n_open = sum(one.full.n_undecided for one in self.runs)
+        n_open = sum(one.full.n_undecided or 0 for one in self.runs)
         return (n_good / n_sent, (n_good + n_open) / n_sent), None
 
     def as_json(self) -> dict[str, Any]:

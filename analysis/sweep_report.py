@@ -158,7 +158,7 @@ def _highest(levels: Sequence[ArmLevel], attainment: float, invalid: Mapping[str
             launch=place,
             n_sent=run.full.n_sent or 0,
             n_good=run.full.n_good or 0,
-            n_undecided=run.full.n_undecided,
+            n_undecided=run.full.n_undecided or 0,
             why=invalid.get(run.run_id) or run.full.why.get("good_share"),
             rate_missed=run.rate_missed,
         )

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from analysis.compare_tables import percent, short
+from analysis.compare_tables import percent
 from analysis.sweep_cells import Cells, Grid
 from analysis.sweep_server import Reading, server_readings
-from analysis.sweep_tables import launch_of
+from analysis.sweep_tables import launches_named, named
 from analysis.tables import ms, number
 
 Fields = Mapping[str, Any]
@@ -16,6 +16,7 @@ GIB = 2**30
 def server(levels: Sequence[Fields], cells: Cells) -> Grid:
     """Queue, preemptions, cache in use against its capacity, acceptance, cached prompts, memory by the driver."""
     rows = []
+    launch_of = launches_named(levels)
     for place, one in enumerate(levels):
         for nth, run in enumerate(one["launches"]):
             path, found = f"levels.{place}.launches.{nth}", run["acceptance"]
@@ -51,6 +52,7 @@ def server(levels: Sequence[Fields], cells: Cells) -> Grid:
 def capacity(found: Sequence[Fields], cells: Cells) -> Grid:
     """Logical bytes, the engine's own capacity and the driver's readings, side by side and apart."""
     rows = []
+    name_of = named(found, 16)
     for place, one in enumerate(found):
         path, kv, whys = f"capacity.{place}", one["kv_cache"], one["why"]
         drafts = None if one["draft_bytes"] is None else f"and {one['draft_bytes'] / GIB:.2f} GiB for the draft's"
@@ -64,7 +66,7 @@ def capacity(found: Sequence[Fields], cells: Cells) -> Grid:
 
         rows.append(
             [
-                "control" if one["role"] == "control" else short(str(one["arm"]), 16),
+                name_of(one),
                 str(one["pair"]),
                 _counted(kv["bytes_per_token"], kv["why"], cells, f"{path}.kv_cache.bytes_per_token"),
                 _counted(one["tokens"], whys.get("tokens"), cells, f"{path}.tokens"),

@@ -4,10 +4,11 @@ Reads the object of ``sweep --json`` and computes nothing. In print every table 
 a dash with its reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from analysis.compare_tables import interval, percent, short
+from analysis.compare_tables import interval, percent
+from analysis.names import NARROW, labels
 from analysis.sweep_cells import Cells, Grid
 from analysis.tables import ms, number
 
@@ -17,19 +18,22 @@ SCHEDULED = (("ttft_from_schedule_s", "TTFT* ms"), ("e2e_from_schedule_s", "E2E*
 QUANTILES = ("median", "p90", "p95", "p99")
 
 
-def name_of(one: Fields) -> str:
-    """The arm of a level, or the control."""
-    return "control" if one["role"] == "control" else short(str(one["arm"]), 14)
+def named(found: Sequence[Fields], widest: int = NARROW) -> Callable[[Fields], str]:
+    """How the arm of each level (or launch) of one table is called: a name that is no other's, or the control."""
+    shown = labels((str(one["arm"]) for one in found if one["role"] != "control"), widest)
+    return lambda one: "control" if one["role"] == "control" else shown[str(one["arm"])]
 
 
-def launch_of(one: Fields, run: Fields) -> str:
+def launches_named(levels: Sequence[Fields]) -> Callable[[Fields, Fields], str]:
     """The arm, and which paired launch of it where there are several."""
-    return name_of(one) if one["n_launches"] == 1 else f"{short(name_of(one), 11)} {run['pair']}"
+    one_each, several = named(levels), named(levels, 11)
+    return lambda one, run: one_each(one) if one["n_launches"] == 1 else f"{several(one)} {run['pair']}"
 
 
 def load(levels: Sequence[Fields], cells: Cells) -> Grid:
     """Requests, what was lost, throughput of the whole level and of its steady window, goodput."""
     rows = []
+    name_of = named(levels)
     for place, one in enumerate(levels):
         path, runs = f"levels.{place}", one["launches"]
         lost = ", ".join(f"{outcome} {n}" for outcome, n in one["failed"].items()) or None
@@ -56,6 +60,7 @@ def load(levels: Sequence[Fields], cells: Cells) -> Grid:
 def latencies(levels: Sequence[Fields], cells: Cells) -> Grid:
     """Quantiles over the requests of all launches, none below its floor; in the open loop from the schedule too."""
     rows = []
+    name_of = named(levels)
     for place, one in enumerate(levels):
         label, arm = cells.level(one), name_of(one)
         for metric, title in (*SHOWN, *(SCHEDULED if one["kind"] == "arrivals" else ())):
@@ -74,6 +79,7 @@ def latencies(levels: Sequence[Fields], cells: Cells) -> Grid:
 def arrivals(levels: Sequence[Fields], cells: Cells) -> Grid:
     """Rate asked, the schedule's own and the one achieved; how late requests were sent, how often the cap was hit."""
     rows = []
+    launch_of = launches_named(levels)
     for place, one in enumerate(levels):
         for nth, run in enumerate(one["launches"] if one["kind"] == "arrivals" else ()):
             path = f"levels.{place}.launches.{nth}"
@@ -107,6 +113,7 @@ def arrivals(levels: Sequence[Fields], cells: Cells) -> Grid:
 def against(arms: Sequence[Fields], cells: Cells) -> Grid:
     """Each arm's ratios to the baseline, level by level."""
     rows = []
+    name_of = named(arms)
     for place, arm in enumerate(arms):
         for nth, one in enumerate(arm["levels"]):
             path, cost = f"arms.{place}.levels.{nth}", one["cycle_cost"] or {}
@@ -138,6 +145,7 @@ def against(arms: Sequence[Fields], cells: Cells) -> Grid:
 def energy(levels: Sequence[Fields], cells: Cells) -> Grid:
     """Energy a token of each level and launch; nothing where no GPU was sampled in any."""
     rows = []
+    launch_of = launches_named(levels)
     runs = [(place, nth, one, run) for place, one in enumerate(levels) for nth, run in enumerate(one["launches"])]
     for place, nth, one, run in runs if any(run["energy"] is not None for *_, run in runs) else ():
         found, path = run["energy"], f"levels.{place}.launches.{nth}.energy"

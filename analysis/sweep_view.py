@@ -98,7 +98,7 @@ def answers(report: Fields) -> list[tuple[str, str]]:
         found += [(f"{arm}, objectives", one["said"]) for arm, one in report["highest_level"].items()]
     for arm in report["arms"]:
         if arm["refused"] is not None:
-            found.append((tables.name_of(arm), f"refused: {arm['refused']}"))
+            found.append((tables.named([arm], 100)(arm), f"refused: {arm['refused']}"))
         elif arm["role"] != "control":
             for what, title in (("throughput", "throughput"), ("decode", "decode rate")):
                 found.append((f"{arm['arm']}, {title}", arm["break_even"][what]["said"]))

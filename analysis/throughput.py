@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.columns import packed
-from analysis.in_flight import Spans, clock_s
+from analysis.in_flight import Spans
 from analysis.measures import Row
+from analysis.run_clock import RunClock
 from evidence.records import Request
 
 
@@ -39,13 +40,13 @@ class Throughput:
         return found
 
 
-def throughput(rows: Sequence[Row], spans: Spans, begin_s: float, end_s: float, *, one_worker: bool) -> Throughput:
+def throughput(rows: Sequence[Row], spans: Spans, begin_s: float, end_s: float, clock: RunClock) -> Throughput:
     """Over [begin_s, end_s] of the run's clock, which must have a length. ``rows`` may reach beyond it."""
     window_s = end_s - begin_s
     least = most = n_started = n_completed = n_failed = n_uncounted = n_unknown = 0
     for row in rows:
         request = row.request
-        sent_s = clock_s(request, one_worker=one_worker)
+        sent_s = clock.sent_s(request)
         if sent_s is None:
             continue  # it failed to connect, at no known instant
         n_started += begin_s <= sent_s <= end_s

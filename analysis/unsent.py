@@ -1,21 +1,31 @@
 """Plan lines that were not sent by design: they are no fault of a run, and stand in none of its counts.
 
-A level ended by time holds more plan lines than the time allows; a search visits some of its levels only. What such a
-level sent is its plan. Every other line that was not sent is missing.
+A level ended by time holds more plan lines than the time allows; a search visits some of its levels only, and its
+recorder notices at its end which ones. What such a level sent is its plan. Every other line that was not sent is
+missing; so is all that a search left which was stopped before its end.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from evidence.level_records import Level
 from evidence.records import Json
 
+_SEARCH_ENDED = re.compile(r"search: .*; visited ", re.DOTALL)
+
 
 def unsent_by_design(
-    plan: Sequence[Mapping[str, Json]], started: frozenset[str], levels: Sequence[Level], scenario: Json
+    plan: Sequence[Mapping[str, Json]],
+    started: frozenset[str],
+    levels: Sequence[Level],
+    scenario: Json,
+    *,
+    noticed: Sequence[str],
 ) -> dict[str, str]:
-    """Why by plan id, of lines that were never started and need not have been."""
+    """Why by plan id, of lines that were never started and need not have been. ``noticed`` is what the seal says."""
     by_time = {one.label for one in levels if one.ended_by == "time"}
-    visited = {one.label for one in levels} if levels and _searches(scenario) else None
+    ended = any(_SEARCH_ENDED.match(text) for text in noticed)
+    visited = {one.label for one in levels} if levels and ended and _searches(scenario) else None
     found = {}
     for line in plan:
         plan_id, level = str(line.get("plan_id")), line.get("level")

@@ -59,13 +59,13 @@ class Problem(NamedTuple):
 class EvidenceError(Exception):
     """Evidence cannot be written (``writing``: exit code 3, the run must stop) or cannot be read (exit code 2).
 
-    ``path`` is the file or folder, ``line`` counts from 1, ``value`` is what was seen. ``remedy`` says what to do and
-    ends the message.
+    ``path`` is the file or folder, or the URL of one (without credentials); ``line`` counts from 1, ``value`` is what
+    was seen. ``remedy`` says what to do and ends the message.
     """
 
     def __init__(
         self,
-        path: Path,
+        path: Path | str,
         what: str,
         remedy: str,
         *,

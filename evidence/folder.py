@@ -50,7 +50,7 @@ from evidence.notices import NoticeBook
 from evidence.processes import FolderLock
 from evidence.profile_records import ProfileWindow
 from evidence.records import Json, Manifest, Record, Scrape, Seal
-from evidence.redact import KnownSecrets, redact_body
+from evidence.redact import KnownSecrets, redact_body, redact_text
 from evidence.sealing import close_folder
 from evidence.window_records import Window
 from evidence.worker import WorkerWriter
@@ -156,16 +156,18 @@ class RunWriter:
         self._line(LEVELS, record, Level)
 
     def worker_event(self, record: WorkerEvent) -> None:
-        """Append something that became of a worker."""
-        self._line(WORKER_EVENTS, record, WorkerEvent)
+        """Append something that became of a worker; credentials in the words of a URL are replaced."""
+        detail = None if record.detail is None else redact_text(record.detail)
+        self._line(WORKER_EVENTS, record.model_copy(update={"detail": detail}), WorkerEvent)
 
     def worker_clock(self, record: WorkerClock) -> None:
         """Append one measurement of a worker's clocks."""
         self._line(CLOCKS, record, WorkerClock)
 
     def kept(self, record: Kept) -> None:
-        """Take digests and counts of a worker whose lines stay elsewhere."""
+        """Take digests and counts of a worker whose lines stay elsewhere; credentials in a URL are replaced."""
         self._refuse_closed()
+        record = record.model_copy(update={"where": redact_text(record.where), "why": redact_text(record.why)})
         file = self.path / WORKERS / str(record.worker) / KEPT
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,13 @@ def new_id(prefix: str, now_unix_s: float | None = None, entropy: bytes | None =
 
 
 def shard_folder(runs_dir: Path, run_id: str, worker: int) -> Path:
-    """Where a worker keeps its own lines of a run: beside the run folders, so that the two are found together."""
+    """Where a worker keeps its own lines of a run: beside the run folders, so that the two are found together.
+
+    Raises EvidenceError for a run id that is no plain name: it comes from a master, over the network.
+    """
+    if not is_plain_name(run_id):
+        what = f"would hold the lines of a run called {run_id[:80]!r}, which is no run id"
+        raise EvidenceError(runs_dir, what, "see which master this worker was told to follow", writing=True)
     return runs_dir / f"{run_id}.shard-{worker}"
 
 

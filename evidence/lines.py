@@ -79,12 +79,6 @@ def canonical(line: BaseModel) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
-def whole_lines(data: bytes) -> tuple[list[bytes], int]:
-    """The lines that end in a newline, without it, and the number of bytes after the last of them (the torn tail)."""
-    end = data.rfind(b"\n") + 1
-    return data[:end].split(b"\n")[:-1], len(data) - end
-
-
 def decode(lines: Iterable[bytes], schema: type[R], file: str) -> tuple[list[Located[R]], list[Problem]]:
     """Every line as a record; a line that is none becomes a problem with its number."""
     records, problems = [], []

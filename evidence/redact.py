@@ -91,11 +91,6 @@ def redact_json(value: Json) -> Json:
     return value
 
 
-def redact_mapping(values: Mapping[str, Json]) -> dict[str, Json]:
-    """``redact_json`` for a dict."""
-    return {name: _redact_field(name, inner) for name, inner in values.items()}
-
-
 def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """A command line without secrets: ``--api-key K``, ``--token=K``, ``-H "Authorization: K"``, ``HF_TOKEN=K``.
 

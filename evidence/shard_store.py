@@ -11,33 +11,46 @@ from where the store's own library looks for them. In it lies ``<run_id>.shard-<
 and, for each growing file, ``NAME@OFFSET`` parts of 12 digits, which ``fetch`` puts together again.
 """
 
+import argparse
 import importlib
 import os
 import re
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from evidence.durable import cannot_write, write_whole
 from evidence.errors import EvidenceError
-from evidence.layout import DEALT, MANIFEST, SHARD, WORKERS
+from evidence.layout import DEALT, MANIFEST, SHARD, WORKERS, is_plain_name
+from evidence.redact import redact_text
 from evidence.replication import REPLICATED
 from evidence.shard import read_shard
 
+_FIRST_LINE = (__doc__ or "").split("\n", 1)[0]
 PART_BYTES = 8 * 1024 * 1024
 EVERY_S = 2.0
 _PART = re.compile(r"(.+)@(\d{12})")
+_OF_A_WORKER = re.compile(rf"{WORKERS}/(?:0|[1-9][0-9]{{0,8}})/(.+)")
 
 
 class Store(Protocol):
-    """A place for objects with names such as ``a/b.json@000000000000``."""
+    """A place for objects with names such as ``a/b.json@000000000000``.
 
-    def put(self, name: str, data: bytes) -> None: ...
-    def get(self, name: str) -> bytes: ...
-    def names(self, under: str) -> list[str]: ...
+    Every method raises EvidenceError, with the folder or URL and the name, where the place refuses or is not reached.
+    """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep an object whole, in place of one of that name; on return the store has taken it."""
+
+    def get(self, name: str) -> bytes:
+        """The bytes of an object that is there; EvidenceError where there is none."""
+
+    def names(self, under: str) -> list[str]:
+        """Every object below ``under``, sorted, with names as ``put`` was given them; [] where there is none."""
 
 
 class FolderStore:
@@ -61,37 +74,52 @@ class FolderStore:
             raise EvidenceError(self._folder / name, f"cannot be read ({error.strerror})", "check the path") from error
 
     def names(self, under: str) -> list[str]:
-        found = (self._folder / under).rglob("*")
-        return sorted(path.relative_to(self._folder).as_posix() for path in found if path.is_file())
+        base = self._folder / under
+        try:
+            found = [path for path in base.rglob("*") if path.is_file()]
+        except OSError as error:
+            raise EvidenceError(base, f"cannot be listed ({error.strerror})", "check the path") from error
+        return sorted(path.relative_to(self._folder).as_posix() for path in found)
 
 
 class ObjectStore:
     """Whatever fsspec reaches. The package is needed here only, and asked for here only."""
 
     def __init__(self, url: str) -> None:
+        self._url = redact_text(url)
         try:
             fsspec: Any = importlib.import_module("fsspec")
         except ImportError:
             what, remedy = "needs the package fsspec", "install requirements-shards.txt, or name a folder"
-            raise EvidenceError(Path(url), what, remedy, writing=True) from None
-        try:
+            raise EvidenceError(self._url, what, remedy, writing=True) from None
+        remedy = "name a folder, or install the store's own package beside fsspec (s3fs, gcsfs)"
+        with self._reached("", remedy, writing=True):
             self._fs, self._root = fsspec.core.url_to_fs(url)
-        except (ValueError, ImportError) as error:
-            remedy = "name a folder, or install the store's own package beside fsspec (s3fs, gcsfs)"
-            raise EvidenceError(Path(url), f"cannot be reached: {error}", remedy, writing=True) from error
 
     def put(self, name: str, data: bytes) -> None:
         path = f"{self._root}/{name}"
-        self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        self._fs.pipe_file(path, data)
+        remedy = "see that the store takes objects, and that its keys are in the environment"
+        with self._reached(name, remedy, writing=True):
+            self._fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
 
     def get(self, name: str) -> bytes:
-        found: bytes = self._fs.cat_file(f"{self._root}/{name}")
+        with self._reached(name, "see that the object is there, and that the store's keys are in the environment"):
+            found: bytes = self._fs.cat_file(f"{self._root}/{name}")
         return found
+
+    @contextmanager
+    def _reached(self, name: str, remedy: str, *, writing: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each store's library raises errors of its own
+            what = f"cannot be reached: {type(error).__name__}: {redact_text(str(error))[:300]}"
+            raise EvidenceError(f"{self._url}/{name}".rstrip("/"), what, remedy, writing=writing) from error
 
     def names(self, under: str) -> list[str]:
         base = f"{self._root}/{under}"
-        found = self._fs.find(base)
+        with self._reached(under, "see that the store can be listed, and that its keys are in the environment"):
+            found = self._fs.find(base)
         # Stores give their names with or without a leading slash.
         return sorted(under + str(path)[str(path).index(base.strip("/")) + len(base.strip("/")) :] for path in found)
 
@@ -135,22 +163,40 @@ class Carrier:
 def fetch(where: str, name: str, into: Path) -> Path:
     """Put the shard ``name`` of a store together as a folder in ``into``.
 
-    Raises EvidenceError where there is none, or where a part is missing.
+    Only files a shard has are taken; whatever else lies there stays there. Raises EvidenceError where there is none,
+    where a part is missing, or where ``into`` cannot be written.
     """
+    if not is_plain_name(name):
+        raise EvidenceError(redact_text(where), f"{name!r} is the name of no shard", "name one such as run-....shard-1")
     store = store_at(where)
     target = into / name
     there = store.names(name)
     if f"{name}/{SHARD}" not in there:
-        raise EvidenceError(Path(where), f"holds no shard {name}", f"it holds {', '.join(there[:5]) or 'nothing'}")
+        here = f"it holds {', '.join(there[:5]) or 'nothing'}: name one of its shards"
+        raise EvidenceError(redact_text(where), f"holds no shard {name}", here)
     for one in there:
+        if not _of_a_shard(one.removeprefix(f"{name}/")):
+            continue
         part = _PART.fullmatch(one)
         path = into / (one if part is None else part[1])
-        path.parent.mkdir(parents=True, exist_ok=True)
         if part is not None and _size(path) != int(part[2]):
             raise EvidenceError(path, f"a part is missing before {one}", "copy the shard from the worker's own disk")
-        with path.open("ab") as opened:
-            opened.write(store.get(one))
+        data = store.get(one)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as opened:
+                opened.write(data)
+        except OSError as error:
+            raise cannot_write(path, error) from error
     return target
+
+
+def _of_a_shard(name: str) -> bool:
+    """Whether an object's name within a shard is that of a file ``Carrier`` puts there."""
+    part = _PART.fullmatch(name)
+    plain = name if part is None else part[1]
+    inside = _OF_A_WORKER.fullmatch(plain)
+    return (inside is not None and inside[1] in REPLICATED) or plain in (SHARD, MANIFEST, DEALT)
 
 
 def _size(path: Path) -> int:
@@ -172,7 +218,13 @@ def _until_closed(every_s: float) -> Iterator[None]:
         yield
 
 
-def main(shard: Path, where: str) -> int:
+def main(argv: Sequence[str]) -> int:
+    """The exit code: 0 when the shard is whole there, 2 for what was typed or cannot be read, 3 where it cannot go."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.shard_store", description=_FIRST_LINE)
+    parser.add_argument("shard", type=Path, metavar="SHARD", help="a worker's shard folder (runs/run-....shard-1)")
+    parser.add_argument("where", metavar="WHERE", help="a folder, or a URL that fsspec knows, without credentials")
+    options = parser.parse_args(argv)
+    shard, where = options.shard, options.where
     try:
         carrier = Carrier(shard, store_at(where))
         for _ in _until_closed(EVERY_S):
@@ -185,4 +237,4 @@ def main(shard: Path, where: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(sys.argv[1:]))

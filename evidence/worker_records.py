@@ -104,6 +104,6 @@ class Kept(Record):
     run_id: str
     worker: Count
     where: str  # the folder on the worker's host, or the URL it was copied to
-    host: str
+    host: str | None  # None where the worker did not say
     why: str
     totals: Totals

@@ -162,9 +162,25 @@ def _ask_for_stamps(sock: Any) -> StampSource:
         return "user"
     try:
         sock.setsockopt(socket.SOL_SOCKET, SCM_TIMESTAMPNS, 1)
+        _keep_stamping()
     except OSError:
         return "user"
     return "kernel"
+
+
+_stamping: list[socket.socket] = []
+
+
+def _keep_stamping() -> None:
+    """Holds one socket that asks for stamps as long as this process lives.
+
+    The kernel stamps packets while any socket asks for it, and turns that on and off a moment late: without this the
+    first packets of a connection made after the last one was closed come without a stamp (5 to 8 of 300 here).
+    """
+    if not _stamping:
+        held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        held.setsockopt(socket.SOL_SOCKET, SCM_TIMESTAMPNS, 1)
+        _stamping.append(held)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

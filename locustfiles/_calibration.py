@@ -18,6 +18,7 @@ from scenarios.plan import Plan
 SAME_HARDWARE = ("client_cpu_model", "client_cores")
 SAME_VERSIONS = ("kernel", "python", "gevent", "greenlet")
 WHAT = "calibration"
+SAID = 3  # files that could not be read, in the manifest
 
 
 def streams_a_process(plan: Plan, n_workers: int) -> int:
@@ -48,16 +49,20 @@ def cited_calibration(
         except EvidenceError as error:
             raise UsageError(f"--calibration {error}") from None
         return _cited(options.calibration, found, digest, options, _differs(found, options, hardware, versions)), None
-    fitting = []
+    fitting, unreadable = [], []
     for path in _files(options.run_dir):
         try:
             found, digest = read_calibration(path)
-        except EvidenceError:
+        except EvidenceError as error:
+            unreadable.append(str(error))
             continue
         if not _differs(found, options, hardware, versions):
             fitting.append((path, found, digest))
     if not fitting:
-        why = "this client's floor has not been measured on this host: python -m study calibrate"
+        why = "no calibration that fits this client is beside the runs: python -m study calibrate"
+        if unreadable:
+            more = f" (and {len(unreadable) - SAID} more)" if len(unreadable) > SAID else ""
+            why += f"; not read: {'; '.join(unreadable[:SAID])}{more}"
         return None, Missing(what=WHAT, why=why)
     n_streams = streams_a_process(plan, n_workers)
     fitting.sort(key=lambda one: one[1].made_at_unix_s, reverse=True)
@@ -77,7 +82,15 @@ def _differs(found: Calibration, options: Options, hardware: dict[str, Json], ve
     pairs: list[tuple[str, Json, Json]] = [("transport", found.transport, options.transport)]
     pairs += [(name, found.hardware.get(name), hardware.get(name)) for name in SAME_HARDWARE]
     pairs += [(name, found.versions.get(name), versions.get(name)) for name in SAME_VERSIONS]
-    return [f"{name}: {theirs} there, {ours} here" for name, theirs, ours in pairs if theirs != ours]
+    return [
+        f"{name}: {_known(theirs)} there, {_known(ours)} here"
+        for name, theirs, ours in pairs
+        if theirs is None or theirs != ours  # what neither knows is not the same
+    ]
+
+
+def _known(value: Json) -> str:
+    return "unknown" if value is None else str(value)
 
 
 def _cited(path: Path, found: Calibration, digest: str, options: Options, differs: list[str]) -> Json:

@@ -98,6 +98,7 @@ class Crew:
         return seat
 
     def leave(self, seat: int) -> None:
+        """A user has gone; the users that came after it move up by one. A seat nobody has is left out of account."""
         if seat in self._seats:
             self._seats.remove(seat)
             self._moved.set()
@@ -153,6 +154,7 @@ class Crew:
         return planned
 
     def finished(self) -> None:
+        """What was taken by ``take_first`` is over, whatever became of it; once for each that was taken."""
         self._n_under_way -= 1
         if self._n_under_way == 0:
             self._moved.set()
@@ -161,8 +163,6 @@ class Crew:
         """A record was written."""
         kind = record.outcome if record.outcome in ("completed", "cancelled") else "failed"
         self._outcomes[kind] += 1
-        if self._n_under_way == 0:
-            self._moved.set()
         if self._n_under_way == 0:
             self._moved.set()
 
@@ -212,6 +212,7 @@ class Crew:
         self.halt()
 
     def tally(self) -> Tally:
+        """How far this process is with the level under way, or with the last one: counts begin anew with each level."""
         return Tally(
             n_seats=len(self._seats),
             n_let_go=len(self._let_go),

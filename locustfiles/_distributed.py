@@ -10,6 +10,7 @@ from typing import Any
 
 import gevent
 
+from evidence.errors import EvidenceError
 from evidence.records import Request
 from evidence.redact import collect_secrets
 from locustfiles._conductor import Conductor
@@ -101,7 +102,10 @@ class MasterSession:
         self.crew.close()
         if self._conducting is not None:
             self._conducting.kill()
-        self.conductor.cut()
+        try:
+            self.conductor.cut()
+        except EvidenceError as error:
+            self.failed(error)
         self.recorder.seal(self.crew.close)
         self.progress.close()
 

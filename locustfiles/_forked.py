@@ -33,6 +33,7 @@ def _end(pid: int, began: Callable[[], bool]) -> None:
 def _command(process: psutil.Process) -> list[str] | None:
     """None for one that has just ended."""
     try:
-        return process.cmdline()
+        found: list[str] = process.cmdline()
     except psutil.Error:
         return None
+    return found

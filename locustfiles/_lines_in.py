@@ -31,7 +31,9 @@ class LinesIn:
         """Take one batch; what to answer. Raises EvidenceError where the folder cannot be written."""
         batch = Batch.of({name: value for name, value in message.items() if name != "kind"})
         if batch is None or batch.worker != member.number:
-            self._writer.notice(f"worker {member.number} sent a batch that is none, which was refused")
+            of = "is none" if batch is None else f"calls itself worker {batch.worker}'s"
+            fields = ", ".join(f"{name} {str(message.get(name))[:40]!r}" for name in ("number", "file", "offset"))
+            self._roster.malformed(member.client, f"a batch of worker {member.number} {of} ({fields})")
             return None
         before = self._mirror.of(member.number).number
         answer = self._mirror.apply(batch)
@@ -50,7 +52,7 @@ class LinesIn:
                 run_id=totals.run_id,
                 worker=member.number,
                 where=member.where or str(member.shard),
-                host=str(member.place.get("host")),
+                host=member.place.get("host"),
                 why=f"--shards {shards}",
                 totals=totals,
             )

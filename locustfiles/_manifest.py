@@ -10,7 +10,7 @@ from typing import Any
 
 from evidence.launch_folder import live_launch, open_launch
 from evidence.records import Json, Launch, Manifest, Missing
-from evidence.redact import redact_environment
+from evidence.redact import redact_environment, redact_text
 from infra.launching.recipes import Arm, ArmError, load_arm
 from infra.openai_client import OpenAIClient, OpenAITransportError
 from infra.probe import ProbeReport, as_json
@@ -221,9 +221,21 @@ def _shown_options(options: Options) -> dict[str, Json]:
         "run_dir": str(options.run_dir),
         "model": options.model,
         "metrics_urls": list(options.metrics_urls),
+        "prometheus_url": None if options.prometheus_url is None else redact_text(options.prometheus_url),
+        "client_metrics_port": options.client_metrics_port,
         "transport": options.transport,
         "passes": options.passes,
         "seed": options.seed,
         "extra_body": options.extra_body,
         "headers": sorted(options.headers),
+        "no_profile": options.no_profile,
+        "calibration": _calibration(options),
+        "shards": options.shards,
     }
+
+
+def _calibration(options: Options) -> str | None:
+    """As it was typed; None where the best fit was to be found."""
+    if not options.cite_calibration:
+        return "none"
+    return None if options.calibration is None else str(options.calibration)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from evidence.redact import redact_text
 from infra.target import Target, TargetError
 from locustfiles._offered import offered_arms, offered_scenarios
 
@@ -176,11 +177,12 @@ def _url_or_none(option: str, url: str) -> str | None:
 
 
 def _whole_number(option: str, value: object, least: int, limit: int) -> int:
+    number: int | None
     try:
         number = int(str(value))
     except ValueError:
-        number = least - 1
-    if not least <= number < limit:
+        number = None
+    if number is None or not least <= number < limit:
         raise UsageError(f"{option} {str(value)[:40]!r} is not a whole number from {least} to below {limit}")
     return number
 
@@ -191,6 +193,12 @@ def own_headers(parsed: Namespace) -> dict[str, str]:
 
 
 def _shards(text: str) -> str:
+    """A place that may stand in the evidence, in messages and in a process's arguments: so without credentials."""
+    if "://" in text and (redact_text(text) != text or "@" in text.split("://", 1)[1].split("/", 1)[0]):
+        what = f"--shards {redact_text(text)}: this URL holds credentials, and where lines are kept goes on record"
+        raise UsageError(
+            f"{what}: leave them out and give them in the environment, or in the store's own configuration"
+        )
     if text in ("ship", "keep") or "/" in text:
         return text
     raise UsageError(f"--shards {text!r} is none: give ship, keep, a folder (with a /) or a URL")

@@ -109,6 +109,7 @@ class Recorder:
         self._give_up: Callable[[], None] | None = None
         self._window_open = False
         self._sealed = False
+        self.judged: subprocess.CompletedProcess[str] | None = None  # None until ``verdict`` was asked for
 
     @property
     def path(self) -> Path:
@@ -195,7 +196,7 @@ class Recorder:
             resets = self.cache.record()
             if resets is not None:
                 self.writer.server_body("resets.json", resets)
-            self.writer.server_body("conformance.json", conformance(self.path, self.plan))
+            self.writer.server_body("conformance.json", conformance(self.path, self.run_id, self.plan))
             self.writer.seal()
         except EvidenceError as error:
             self.failed(error)
@@ -203,11 +204,12 @@ class Recorder:
             self.writer.close()
 
     def verdict(self) -> int:
-        """Prints what ``analysis check`` says of the folder; the exit code of the run."""
-        done = subprocess.run(
-            [sys.executable, "-m", "analysis", "check", "--brief", str(self.path)], stdout=sys.stderr, check=False
-        )
-        return self.exit_code if self.exit_code is not None else done.returncode
+        """Prints what ``analysis check`` says of the folder, once; the exit code of the run."""
+        if self.judged is None:
+            command = [sys.executable, "-m", "analysis", "check", "--brief", str(self.path)]
+            self.judged = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            print(self.judged.stdout, end="", file=sys.stderr, flush=True)
+        return self.exit_code if self.exit_code is not None else self.judged.returncode
 
 
 def _timed(plan: Plan) -> Plan:

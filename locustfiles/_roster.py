@@ -1,6 +1,7 @@
 """Who sends for a master: each worker's number, whether it lives, its clocks, and how far it is."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from locustfiles._crew import Tally
 from locustfiles._post import Message, own_place
 
 LOST_S = 10.0  # so long without a word from a worker on another system: it is lost
+NOTED_MESSAGES = 5  # refused ones, of each client
 HUNG_S = 30.0  # the same of one on this system, whose process is there
 
 
@@ -60,6 +62,7 @@ class Roster:
         self._run_id = writer.manifest.run_id
         self._system = own_place()["system"]
         self._refused: set[str] = set()
+        self._malformed: Counter[str] = Counter()  # by client
 
     def join(self, client: str, place: Message) -> Member:
         """A new worker, with the next number."""
@@ -75,6 +78,15 @@ class Roster:
         self._refused.add(client)
         self._writer.notice(f"worker {client} was refused: {why}")
         self._write(event="refused", worker=None, client=client, host=None, pid=None, detail=why)
+
+    def malformed(self, client: str, fault: str) -> None:
+        """Note that a message was refused which is none a worker may send; of each client the first few."""
+        self._malformed[client] += 1
+        if self._malformed[client] > NOTED_MESSAGES:
+            return
+        last = "; more of it are refused without a word" if self._malformed[client] == NOTED_MESSAGES else ""
+        remedy = "run the same version of this program on the master and on every worker"
+        self._writer.notice(f"a message of worker {client} was refused: {fault}; {remedy}{last}")
 
     def taking_part(self) -> list[Member]:
         """Those that can be dealt to, by number."""
@@ -140,8 +152,8 @@ class Roster:
             event=event,
             worker=member.number,
             client=member.client,
-            host=str(member.place.get("host")),
-            pid=int(member.place.get("pid") or 0),
+            host=member.place.get("host"),
+            pid=member.place.get("pid"),
             level=level,
             plan_ids=plan_ids,
             n_batches=standing.number,

@@ -6,19 +6,20 @@ class Search:
 
     def __init__(self, n: int) -> None:
         self.visited: list[int] = []
-        self._holds = -1  # the highest that is known to hold; -1: none yet
-        self._fails = n  # the lowest that is known to fail; n: none yet
+        self._n = n
+        self._holds: int | None = None  # the highest that is known to hold; None: none yet
+        self._fails: int | None = None  # the lowest that is known to fail; None: none yet
 
     @property
     def best(self) -> int | None:
         """The highest that holds; None where none does."""
-        return None if self._holds < 0 else self._holds
+        return self._holds
 
     def next(self) -> int | None:
         """The candidate to visit; None when the highest is known."""
-        if self._fails - self._holds <= 1:
-            return None
-        return (self._holds + self._fails) // 2
+        first = 0 if self._holds is None else self._holds + 1  # of those nothing is known of
+        end = self._n if self._fails is None else self._fails
+        return None if first >= end else (first + end - 1) // 2
 
     def judged(self, index: int, holds: bool) -> None:
         """What became of the candidate that ``next`` named."""

@@ -15,6 +15,7 @@ import gevent
 from gevent.event import Event
 
 from evidence.outbox import WINDOW, Outbox
+from evidence.redact import redact_text
 from evidence.replication import Have
 from evidence.shard import Shard
 from evidence.worker_records import FileTotal
@@ -45,6 +46,10 @@ class Shipper:
         self._copying: subprocess.Popen[str] | None = None
 
     def start(self, on_failure: Callable[[BaseException], None]) -> None:
+        """Begin to ship, or to copy; once. ``on_failure`` is told what ends the shipping before ``stop`` does.
+
+        Raises OSError where the process that copies cannot be started.
+        """
         if self.ships:
             self._greenlet = gevent.spawn(self._ship)
             self._greenlet.link_exception(lambda dead: on_failure(dead.exception))
@@ -86,10 +91,14 @@ class Shipper:
             return str(self._shard.path.resolve()), False
         said, _ = self._copying.communicate()
         if self._copying.returncode != 0:
-            return f"{self._shard.path.resolve()} (it could not be copied to {self._where})", False
-        return said.strip(), True
+            return f"{self._shard.path.resolve()} (it could not be copied to {redact_text(self._where)})", False
+        return redact_text(said.strip()), True
 
     def stop(self) -> None:
+        """No batch goes out any more, acknowledged or not; whoever copies looks once more and ends by itself.
+
+        Stopping twice is harmless.
+        """
         self._stopping = True
         self._news.set()
         if self._greenlet is not None:

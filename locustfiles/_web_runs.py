@@ -142,7 +142,9 @@ class WebRuns:
         self._last = self._seen() or self._last
         self.stop()
         judged = self._session.recorder.judged
-        self._verdict = judged.stdout.strip() if judged is not None and judged.stdout else "see what this Locust printed"
+        self._verdict = (
+            judged.stdout.strip() if judged is not None and judged.stdout else "see what this Locust printed"
+        )
         report = self._path.parent / f"{self._path.name}.report.html"
         said = _said("report", str(self._path), "--out", str(report))
         self._report = report if report.is_file() else None

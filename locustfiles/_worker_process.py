@@ -34,6 +34,10 @@ TALLY_EVERY_S = 0.05
 AT_LEAST_EVERY_S = 0.5
 
 
+class MessageError(Exception):
+    """A message of the master cannot be read; the message says which and what to do."""
+
+
 class WorkerProcess:
     """One worker's part of one run. ``stop_users`` ends what is under way; ``leave`` ends the process.
 
@@ -82,8 +86,18 @@ class WorkerProcess:
         self._heard_s = time.monotonic()
 
     def take(self, _client: str, message: Message) -> None:
-        """One message of the master. Raises EvidenceError where the shard cannot be written."""
-        kind = message["kind"]
+        """One message of the master.
+
+        Raises EvidenceError where the shard cannot be written, and MessageError for a message that is none.
+        """
+        kind = message.get("kind")
+        try:
+            self._take(kind, message)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"the master's message {str(kind)[:40]!r} is none ({type(error).__name__}: {str(error)[:200]})"
+            raise MessageError(f"{what}: run the same version of this program on the master and here") from error
+
+    def _take(self, kind: object, message: Message) -> None:
         if self.shard is None:
             if kind == "run":
                 self._join(message)

@@ -20,6 +20,7 @@ from locustfiles._lines_in import LinesIn
 from locustfiles._post import LocustWorkers, Message, Post, own_place
 from locustfiles._recorder import Recorder
 from locustfiles._roster import Member, Roster
+from locustfiles._said import fault_of
 
 ANSWER_S = 15.0  # for a deal to be confirmed
 BEGIN_IN_S = 0.1  # from the order to the instant all workers begin
@@ -198,8 +199,12 @@ class Workers:
     # what workers say
 
     def take(self, client: str, message: Message) -> None:
-        """One message. Raises EvidenceError where the folder cannot be written."""
-        kind, run_id = message.get("kind"), message.get("run_id")
+        """One message; what is none is noticed and refused. Raises EvidenceError where the folder cannot be written."""
+        fault = fault_of(message)
+        if fault is not None:
+            self._roster.malformed(client, fault)
+            return
+        kind, run_id = message["kind"], message.get("run_id")
         if kind == "hello":
             self._hello(client, message)
             return
@@ -253,7 +258,11 @@ class Workers:
 
     def _totals(self, member: Member, message: Message) -> None:
         if member.totals is None:
-            member.totals = Totals.model_validate_json(message["totals"])
+            totals = Totals.model_validate_json(message["totals"])
+            if (totals.run_id, totals.worker) != (self._run_id, member.number):
+                self._roster.malformed(member.client, f"totals: they are of worker {totals.worker} of {totals.run_id}")
+                return
+            member.totals = totals
             member.where, member.copied = message["where"], message["is_whole"]
             if not self._done:
                 self._recorder.notice(f"worker {member.number} was told to end before the run was over, and has ended")

@@ -197,6 +197,11 @@ def _core_apart() -> Iterator[int | None]:
 
 
 def record_of(run: Run, load: Load, found: Differences, run_dir: Path, transport: str) -> Calibration:
+    """The calibration a run came to: errors and floors of every metric that could be compared, and this client.
+
+    A metric without a value has no entry. Raises OSError where the run's seal cannot be read, and ValueError where the
+    run does not lie in ``run_dir``.
+    """
     errors = {name: found.error(name) for name in found.by_metric}
     floors = {name: found.floor(name) for name in FLOOR_METRICS}
     floors["ttfv_s"] = floors["ttft_s"]  # the engine's tokens are visible ones
@@ -239,16 +244,19 @@ def _total_chunks_per_s(run: Run) -> float | None:
 
 
 def _client(run: Run) -> dict[str, Json]:
-    """The worst of each sign of lateness over the run, and the shares over all of it."""
+    """The worst of each sign of lateness over the run, and the shares over all of it; None where no line tells."""
     lines = [line for worker in run.health.values() for line in worker if line.in_flight]
-    n_chunks = sum(line.n_chunks or 0 for line in lines)
+    told = [(one.coalesced_chunks, one.n_chunks) for one in lines]
+    counted = [(n_shared, n) for n_shared, n in told if n_shared is not None and n is not None]
+    n_chunks = sum(n for _, n in counted)
+    cpu = [line.cpu_ratio for line in lines if line.cpu_ratio is not None]
     return {
         "lag_max_s": max((line.lag_max_s for line in lines if line.lag_max_s is not None), default=None),
         "kernel_to_user_max_s": max(
             (line.kernel_to_user_max_s for line in lines if line.kernel_to_user_max_s is not None), default=None
         ),
-        "coalesced_ratio": sum(line.coalesced_chunks or 0 for line in lines) / n_chunks if n_chunks else None,
-        "cpu_ratio_mean": sum(line.cpu_ratio or 0.0 for line in lines) / len(lines) if lines else None,
+        "coalesced_ratio": sum(n_shared for n_shared, _ in counted) / n_chunks if n_chunks else None,
+        "cpu_ratio_mean": sum(cpu) / len(cpu) if cpu else None,
         "gc_pause_max_s": max((line.gc_pause_max_s for line in lines), default=None),
         "load_1m_max": max((line.load_1m for line in lines if line.load_1m is not None), default=None),
     }

@@ -17,6 +17,7 @@ from study.workload import Workload
 
 LOGS = "logs"
 TAIL_BYTES = 2000
+BLOCK_BYTES = 1 << 20
 
 Progress = Callable[[int], None]  # how many requests of the cell have ended
 
@@ -60,11 +61,11 @@ def run_cell(
 
 def _measure(cell: Cell, argv: tuple[str, ...], study: Path, progress: Progress) -> dict[str, Any]:
     runs = study / "runs"
-    known = set(runs.iterdir())
     log = study / LOGS / f"cell-{cell.index:03d}-{cell.attempt}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as stderr:
-        done = replay(argv, stderr=stderr, tick=lambda: progress(_n_ended(runs, known)))
+        count = Ended(runs)
+        done = replay(argv, stderr=stderr, tick=lambda: progress(count.look()))
     run = None if done.folder is None else inside(study, done.folder)
     if done.folder is None or done.exit_code not in (0, 1):
         tail = log.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
@@ -89,7 +90,22 @@ def inside(study: Path, folder: Path) -> str:
     return str(folder.resolve().relative_to(study.resolve()))
 
 
-def _n_ended(runs: Path, known: set[Path]) -> int:
-    """Lines in the requests files of the run that is new."""
-    files = [file for run in set(runs.iterdir()) - known for file in run.glob("workers/*/requests.jsonl")]
-    return sum(file.read_bytes().count(b"\n") for file in files)
+class Ended:
+    """Counts the lines of requests of the run that comes next, reading each byte once: it looks beside the run."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._known = set(runs.iterdir())
+        self._read: dict[Path, int] = {}  # bytes, by file
+        self._n = 0
+
+    def look(self) -> int:
+        """How many requests have ended by now. Raises OSError where a file cannot be read."""
+        for run in set(self._runs.iterdir()) - self._known:
+            for path in run.glob("workers/*/requests.jsonl"):
+                with path.open("rb") as file:
+                    file.seek(self._read.get(path, 0))
+                    while block := file.read(BLOCK_BYTES):
+                        self._n += block.count(b"\n")
+                    self._read[path] = file.tell()
+        return self._n

@@ -1,15 +1,13 @@
 """Runs real headless Locust over several levels, for tests: closed loop and open loop, against the fake engine."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.locust_runs import ROOT, Ran, environment
+from tests.locust_runs import Ran, ended, start_locust
 
 
 def load_scenario(folder: Path, kind: str, **changes: Any) -> Path:
@@ -38,12 +36,7 @@ def load_command(locustfile: str, host: str, scenario_file: Path, runs: Path, *m
 def run_load(locustfile: str, host: str, scenario_file: Path, *more: str, open_files: int | None = None) -> Ran:
     """One run to its end; its folder lies beside the scenario file. ``open_files`` limits its descriptors."""
     command = load_command(locustfile, host, scenario_file, scenario_file.parent / "runs", *more)
-    if open_files is not None:
-        command = ["prlimit", f"--nofile={open_files}:{open_files}", *command]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
-    return Ran(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+    return ended(start_locust(command, how={"open_files": open_files}))
 
 
 def stop_load(
@@ -51,19 +44,11 @@ def stop_load(
 ) -> Ran:
     """One run that gets a signal once ``when`` is true of its folder."""
     runs = scenario_file.parent / "runs"
-    process = subprocess.Popen(
-        load_command(locustfile, host, scenario_file, runs),
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_locust(load_command(locustfile, host, scenario_file, runs))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         if any(when(folder) for folder in runs.glob("run-*")):
             break
         time.sleep(0.02)
-    os.kill(process.pid, number)
-    stdout, stderr = process.communicate(timeout=60)
-    return Ran(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+    process.send_signal(number)
+    return ended(process)

@@ -1,14 +1,19 @@
-"""Runs real headless Locust in a subprocess, for tests: one call, one run folder."""
+"""Runs real headless Locust in a process of its own, for tests: one call, one run folder."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.__main__ import main
 from evidence.reading import Run, open_run
+from tests.warm_locust import WarmProcess, start_warm
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,22 +65,35 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | extra
 
 
-def run_locust(host: str, scenario_file: Path, runs: Path, *more: str, timeout_s: float = 120, **env: str) -> Ran:
+def run_cold(command: list[str]) -> Ran:
+    """A command as a person types it, every import its own."""
     done = subprocess.run(
-        command(host, scenario_file, runs, *more),
-        cwd=ROOT,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     return Ran(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
 
 
+def start_locust(command: list[str], *, how: Mapping[str, Any] | None = None, **env: str) -> WarmProcess:
+    """A command that begins with ``python -m locust``, started warm."""
+    return start_warm(command[3:], environment(**env), **(how or {}))
+
+
+def ended(process: WarmProcess, timeout_s: float = 120) -> Ran:
+    """Waits for the end of a run."""
+    stdout, stderr = process.communicate(timeout=timeout_s)
+    return Ran(exit_code=process.wait(), stdout=stdout, stderr=stderr)
+
+
+def run_locust(host: str, scenario_file: Path, runs: Path, *more: str, **how: Any) -> Ran:
+    """One run to its end. ``how``: the command's ``name``, ``patience_s``, and variables of the environment."""
+    names = {"name": how.pop("name")} if "name" in how else {}
+    patience = {"patience_s": how.pop("patience_s")} if "patience_s" in how else {}
+    return ended(start_locust(command(host, scenario_file, runs, *more, **names), how=patience, **how))
+
+
 def analysis(*arguments: str) -> tuple[int, Any]:
-    """Exit code and the one JSON object of ``python -m analysis ... --json``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "analysis", *arguments, "--json"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.returncode, json.loads(done.stdout)
+    """Exit code and the one JSON object of ``analysis ... --json``."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = main([*arguments, "--json"])
+    return code, json.loads(printed.getvalue())

@@ -10,18 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from locust_runs import ROOT, environment
-
 from evidence.layout import REQUESTS, SEAL, WORKER_EVENTS, WORKERS
+from tests.locust_runs import ROOT, environment
+from tests.warm_locust import WarmProcess, start_warm
 
 LIMIT_S = 60.0
-# A worker whose imports are done and which goes on when a file appears: so that it can come at a chosen moment.
-_WAITS = (
-    "import pathlib, sys, time; import locust.main; import openai; import locustfiles._user; "
-    "go = pathlib.Path(sys.argv.pop(1)); go.with_suffix('.ready').touch()\n"
-    "while not go.exists(): time.sleep(0.02)\n"
-    "locust.main.main()"
-)
 
 
 def scenario(folder: Path, *, users: Sequence[int], requests: int, warmup: int = 1) -> Path:
@@ -68,26 +61,27 @@ class Processes:
         self._folder = folder
         self._host = host
         self._scenario = scenario_file
-        self._all: list[subprocess.Popen[str]] = []
+        self._all: list[subprocess.Popen[str] | WarmProcess] = []
 
-    def master(self, *more: str) -> subprocess.Popen[str]:
-        return self._start(
+    def master(self, *more: str) -> WarmProcess:
+        return self._warm(
             [
-                *(sys.executable, "-m", "locust", "-f", "locustfiles/sweep.py", "--headless", "--label", "t"),
+                *("-f", "locustfiles/sweep.py", "--headless", "--label", "t"),
                 *("--host", self._host, "--scenario", str(self._scenario), "--run-dir", str(self.runs), *more),
             ]
         )
 
     def worker(
-        self, *more: str, waits_for: Path | None = None, before: Sequence[str] = (), runs: Path | None = None
-    ) -> subprocess.Popen[str]:
-        how = ["-m", "locust"] if waits_for is None else ["-c", _WAITS, str(waits_for)]
-        return self._start(
-            [
-                *(*before, sys.executable, *how, "-f", "locustfiles/sweep.py", "--worker"),
-                *("--master-port", str(self.port), "--run-dir", str(runs or self.runs), *more),
-            ]
-        )
+        self, *more: str, before: Sequence[str] = (), runs: Path | None = None
+    ) -> "subprocess.Popen[str] | WarmProcess":
+        """``before`` is a command that starts the worker's."""
+        arguments = [
+            *("-f", "locustfiles/sweep.py", "--worker", "--master-port", str(self.port)),
+            *("--run-dir", str(runs or self.runs), *more),
+        ]
+        if before:
+            return self._cold([*before, sys.executable, "-m", "locust", *arguments])
+        return self._warm(arguments)
 
     def run_folder(self) -> Path | None:
         """The one run's folder, once it is there."""
@@ -126,10 +120,15 @@ class Processes:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            if process.stdout is not None:
+            if isinstance(process, subprocess.Popen) and process.stdout is not None:
                 process.stdout.close()
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+    def _warm(self, arguments: list[str]) -> WarmProcess:
+        process = start_warm(arguments, environment(), stderr=str(self._folder / f"{len(self._all)}.err"))
+        self._all.append(process)
+        return process
+
+    def _cold(self, command: list[str]) -> subprocess.Popen[str]:
         errors = self._folder / f"{len(self._all)}.err"
         with errors.open("w") as file:
             process = subprocess.Popen(

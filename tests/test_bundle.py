@@ -5,8 +5,10 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import tarfile
+import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -73,12 +75,39 @@ def test_the_same_folder_gives_the_same_archive(run, tmp_path):
     assert bundle(run, tmp_path / "b.tar.gz").sha256 == first
 
 
-def test_any_tar_program_reads_it(run, tmp_path):
-    made = bundle(run, tmp_path / "x.tar.gz")
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.bundle.tar.xz"])
+def test_any_tar_program_reads_it(run, tmp_path, name):
+    made = bundle(run, tmp_path / name)
     with tarfile.open(made.path) as opened:
         names = opened.getnames()
     assert names == ["bundle.json", *(file.path for file in made.manifest.files)]
     assert names[1:] == sorted(names[1:])
+
+
+def test_a_bundle_packed_tightly_has_the_same_content_and_is_smaller(run, tmp_path):
+    quick, tight = bundle(run, tmp_path / "x.bundle.tar.gz"), bundle(run, tmp_path / "x.bundle.tar.xz")
+    assert tight.path.read_bytes()[:6] == b"\xfd7zXZ\x00"
+    assert tight.manifest == quick.manifest
+    assert tight.n_bytes < quick.n_bytes
+    assert bundle(run, tmp_path / "y.bundle.tar.xz").sha256 == tight.sha256
+    unpack(tight.path, tmp_path / "there")
+    assert content(tmp_path / "there" / run.name) == content(run)
+
+
+def test_what_is_wrong_with_a_tightly_packed_bundle_is_told_and_nothing_is_left(run, tmp_path):
+    whole = bundle(run, tmp_path / "x.bundle.tar.xz").path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    greedy = bytearray(lzma.compress(b"a"))
+    assert (greedy[12], greedy[14:16]) == (2, b"\x21\x01")  # the block's header: twelve bytes, LZMA2, one byte of size
+    greedy[16] = 36  # to look back 1 GiB
+    greedy[20:24] = zlib.crc32(greedy[12:20]).to_bytes(4, "little")
+    for bad in (whole[:-9], whole[: len(whole) // 2], whole + b"\0", whole + whole, bytes(flipped), bytes(greedy)):
+        (tmp_path / "bad.tar.xz").write_bytes(bad)
+        with pytest.raises(AnalysisError) as caught:
+            unpack(tmp_path / "bad.tar.xz", tmp_path / "there")
+        assert caught.value.exit_code == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if "there" in path.name) == []
 
 
 def test_the_hash_of_the_whole_is_that_of_sha256sum_over_the_members(run, tmp_path):

@@ -22,7 +22,7 @@ from infra.fake_engine import running_fake_engine
 from locustfiles._calibration import cited_calibration
 from locustfiles._options import UsageError
 from study.__main__ import main
-from study.calibrate import FEWEST_TOKENS, load_of, streams_of
+from study.calibrate import FEWEST_TOKENS, _client, load_of, streams_of
 from study.client_error import Differences
 from tests.locust_runs import ROOT, environment, run_locust, scenario
 from tests.run_factory import request
@@ -197,12 +197,15 @@ def test_streams_dealt_to_two_processes_are_counted_for_each():
     assert beyond({"n_streams": 4, "total_chunks_per_s": None}, both) == []
 
 
-def choose(made: Calibration, users: int = 1, n_workers: int = 1, **options: Any) -> Any:
+def choose(
+    made: Calibration, users: int = 1, n_workers: int = 1, hardware: dict[str, Any] | None = None, **options: Any
+) -> Any:
     """What a run of so many users cites, and why none."""
+    hardware = made.hardware if hardware is None else hardware
     fixed = {"calibration": None, "cite_calibration": True, "transport": "wire"}
     plan: Any = SimpleNamespace(levels=(SimpleNamespace(users=users),), scenario=SimpleNamespace(arrivals=None))
     asked: Any = SimpleNamespace(**(fixed | options))
-    return cited_calibration(asked, plan, n_workers=n_workers, hardware=made.hardware, versions=made.versions)
+    return cited_calibration(asked, plan, n_workers=n_workers, hardware=hardware, versions=made.versions)
 
 
 def test_the_best_fit_is_the_lightest_calibration_that_covers_the_run(
@@ -245,3 +248,40 @@ def test_a_file_that_is_no_calibration_is_refused(made: tuple[Path, dict[str, An
     found, _ = read_calibration(Path(made[1]["file"]))
     with pytest.raises(UsageError, match="is no calibration"):
         choose(found, run_dir=tmp_path, calibration=wrong)
+
+
+def test_two_processors_that_nobody_knows_are_not_the_same_one(made: tuple[Path, dict[str, Any]], tmp_path: Path):
+    found, _ = read_calibration(Path(made[1]["file"]))
+    unknown = found.model_copy(update={"hardware": found.hardware | {"client_cpu_model": None}})
+    path = tmp_path / "unknown.json"
+    path.write_text(unknown.model_dump_json())
+    cited, _ = choose(unknown, run_dir=tmp_path, calibration=path)
+    assert cited["differs"] == ["client_cpu_model: unknown there, unknown here"]
+
+
+def test_calibrations_that_cannot_be_read_are_named_where_none_is_cited(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+):
+    folder = tmp_path / "runs" / "calibrations"
+    folder.mkdir(parents=True)
+    for number in range(5):
+        (folder / f"torn-{number}.json").write_text("{")
+    found, _ = read_calibration(Path(made[1]["file"]))
+    cited, missing = choose(found, run_dir=tmp_path / "runs", hardware={"client_cpu_model": "another"})
+    assert cited is None
+    assert "torn-2.json" in missing.why and "torn-3.json" not in missing.why
+    assert missing.why.endswith("(and 2 more)")
+
+
+def test_what_no_health_line_tells_is_unknown_and_weighs_in_no_mean():
+    def line(**changes: Any) -> SimpleNamespace:
+        names = ("lag_max_s", "kernel_to_user_max_s", "coalesced_chunks", "n_chunks", "cpu_ratio", "load_1m")
+        return SimpleNamespace(**(dict.fromkeys(names) | {"in_flight": 1, "gc_pause_max_s": 0.0} | changes))
+
+    def client(*lines: SimpleNamespace) -> Any:
+        return _client(SimpleNamespace(health={0: lines}))  # type: ignore[arg-type]  only its health is read
+
+    nothing = client(line())
+    assert (nothing["cpu_ratio_mean"], nothing["coalesced_ratio"]) == (None, None)
+    found = client(line(), line(cpu_ratio=0.5, n_chunks=10, coalesced_chunks=1), line(n_chunks=90))
+    assert (found["cpu_ratio_mean"], found["coalesced_ratio"]) == (0.5, 0.1)

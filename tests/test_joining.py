@@ -12,14 +12,14 @@ from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
 from evidence.inventory import folder_info
 from evidence.joining import join
-from evidence.layout import MANIFEST
+from evidence.layout import MANIFEST, shard_folder
 from evidence.lines import canonical
 from evidence.outbox import Outbox
 from evidence.reading import open_run, read_segments
 from evidence.records import Seal
 from evidence.recover import recover
 from evidence.shard import Shard
-from evidence.shard_store import Carrier, FolderStore, fetch
+from evidence.shard_store import Carrier, FolderStore, fetch, store_at
 from evidence.verify import verify
 from evidence.worker_records import Kept, WorkerEvent
 
@@ -230,3 +230,48 @@ def test_a_killed_workers_shard_still_reaches_the_store(tmp_path):
     back = fetch(f"file://{tmp_path}/bucket", shard.path.name, tmp_path / "back")
     run.close()
     assert join(run.path, [back]).seal.completed == 1
+
+
+def test_only_files_of_a_shard_are_fetched_and_only_by_a_shards_name(tmp_path):
+    _, shard = begun(tmp_path)
+    play(shard, 0)
+    Carrier(shard.path, FolderStore(tmp_path / "shared")).copy_new()
+    shard.close()
+    there = tmp_path / "shared" / shard.path.name
+    (there / "notes.txt").write_text("not a shard's")
+    (there / "workers" / "1" / "authorized_keys").write_text("not a shard's")
+    back = fetch(str(tmp_path / "shared"), shard.path.name, tmp_path / "back")
+    assert not [path for path in back.rglob("*") if path.is_file() and "not a shard's" in path.read_text("latin-1")]
+    with pytest.raises(EvidenceError, match="is the name of no shard"):
+        fetch(str(tmp_path / "shared"), "..", tmp_path / "back")
+
+
+def test_a_store_that_is_not_reached_is_an_error_with_its_whole_url_and_without_its_keys():
+    pytest.importorskip("fsspec", reason="fsspec is not installed (requirements-shards.txt)")
+    with pytest.raises(EvidenceError, match=r"^memory://nowhere/one: cannot be reached") as raised:
+        store_at("memory://nowhere").get("one")
+    assert raised.value.exit_code == 2
+    with pytest.raises(EvidenceError) as raised:
+        store_at("nonesuch://anna:opensesame@h/x")
+    assert "opensesame" not in str(raised.value)
+    assert str(raised.value).startswith("nonesuch://[redacted]@h/x: ")
+
+
+def test_a_url_with_credentials_stands_nowhere_in_a_run_folder(tmp_path):
+    run, shard = begun(tmp_path)
+    totals = shard.totals(digests(shard).files())
+    shard.close()
+    where = "sftp://anna:opensesame@h/x"
+    run.kept(Kept(run_id=sample.RUN_ID, worker=1, where=where, host=None, why=f"--shards {where}", totals=totals))
+    event = {"event": "kept", "worker": 1, "client": None, "host": None, "pid": None, "detail": where}
+    run.worker_event(WorkerEvent(run_id=sample.RUN_ID, at_unix_s=1.0, at_monotonic_s=1.0, **event))
+    run.close()
+    written = b"".join(path.read_bytes() for path in run.path.rglob("*") if path.is_file())
+    assert b"opensesame" not in written
+    assert written.count(b"sftp://[redacted]@h/x") == 3
+
+
+@pytest.mark.parametrize("run_id", ["../../etc/x", "", ".hidden", "a/b"])
+def test_a_shard_of_a_run_id_that_is_none_is_made_nowhere(run_id, tmp_path):
+    with pytest.raises(EvidenceError, match="no run id"):
+        shard_folder(tmp_path, run_id, 0)

@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "infra" / "kubernetes"
-PORT = 5557
+PORT = 6021
 KEY = {"name": "load-test-key", "key": "OPENAI_API_KEY", "optional": True}
 # What one of our locustfiles, or Locust itself, understands; each is used below.
 LOCUST_OPTIONS = {

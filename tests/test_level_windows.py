@@ -11,10 +11,12 @@ from analysis.level_limits import level_limits
 from analysis.levels import Limits, level_goodput, levels_of
 from analysis.measures import Row, measure
 from analysis.open_loop import open_loop
+from analysis.run_clock import OWN, run_clock
 from analysis.throughput import throughput, tokens_within
 from analysis.unsent import unsent_by_design
 from evidence.level_records import Level
 from evidence.records import Health
+from evidence.worker_records import WorkerClock
 from tests.run_factory import request
 
 SPAN = st.tuples(st.integers(0, 60), st.integers(0, 30))
@@ -33,7 +35,7 @@ def row(one):
 
 
 def spans(*pairs):
-    found = spans_of([sent(begin, end - begin) for begin, end in pairs], one_worker=True)
+    found = spans_of([sent(begin, end - begin) for begin, end in pairs], OWN)
     assert found is not None
     return found
 
@@ -63,7 +65,7 @@ def level(label="users=2", **changes):
     return Level(**(fields | changes))
 
 
-def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", unfinished=()):
+def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", unfinished=(), clocks=()):
     plan = {one.request.plan_id: {"phase": "measured", "level": one.request.level} for one in rows}
     plan |= {plan_id: {"phase": "measured", "level": label} for plan_id in (*(unsent or {}), *unfinished)}
     (found,) = levels_of(
@@ -73,6 +75,7 @@ def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", 
         unfinished=unfinished,
         unsent=unsent or {},
         scenario={"kind": kind},
+        clock=run_clock([one.request for one in rows], clocks),
     )
     return found
 
@@ -133,10 +136,10 @@ def test_without_counts_in_its_chunks_an_answer_at_an_edge_gives_two_numbers():
         row(sent(0.0, 10.0, chunks=[(1.0, 0, None, 4), (10.0, 1, None, 4)], n_completion_tokens=40)),
         row(sent(2.0, 2.0, chunks=[(0.1, 0, None, 4), (1.0, 1, None, 4)], n_completion_tokens=10)),
     ]
-    both = spans_of([one.request for one in rows], one_worker=True)
-    whole = throughput(rows, both, 0.0, 10.0, one_worker=True)
+    both = spans_of([one.request for one in rows], OWN)
+    whole = throughput(rows, both, 0.0, 10.0, OWN)
     assert (whole.n_output_tokens, whole.output_tok_per_s, whole.bounds_tok_per_s) == (50, 5.0, None)
-    part = throughput(rows, both, 0.5, 5.5, one_worker=True)
+    part = throughput(rows, both, 0.5, 5.5, OWN)
     assert part.output_tok_per_s is None and part.bounds_tok_per_s == (10 / 5, 50 / 5)
     assert part.why == "an edge of the window cuts answers whose chunks carry no counts"
 
@@ -147,14 +150,14 @@ def test_failed_requests_deliver_the_tokens_that_came_and_no_completed_request()
         row(sent(0.0, 10.0, outcome="truncated", n_completion_tokens=None)),
         row(sent(0.0, 5.0, outcome="http_error", chunks=[], n_completion_tokens=None)),
     ]
-    found = throughput(rows, spans_of([one.request for one in rows], one_worker=True), 0.0, 10.0, one_worker=True)
+    found = throughput(rows, spans_of([one.request for one in rows], OWN), 0.0, 10.0, OWN)
     assert (found.n_completed, found.n_failed, found.n_output_tokens) == (1, 2, 8)
     assert (found.requests_per_s, found.mean_in_flight) == (0.1, pytest.approx(2.5))
 
 
 def test_a_completed_answer_without_any_count_leaves_no_throughput():
     rows = [row(sent(0.0, 1.0, chunks=[(0.5, 0, None, 1)], n_completion_tokens=None))]
-    found = throughput(rows, spans_of([rows[0].request], one_worker=True), 0.0, 1.0, one_worker=True)
+    found = throughput(rows, spans_of([rows[0].request], OWN), 0.0, 1.0, OWN)
     assert (found.output_tok_per_s, found.bounds_tok_per_s) == (None, None)
     assert found.why == "1 completed requests carry no server's count"
 
@@ -185,11 +188,18 @@ def test_lines_that_a_timed_level_or_a_search_left_are_no_fault_and_all_others_a
     ]
     records = [level("users=1", ended_by="time", steady_s=5.0), level("users=2")]
     search = {"kind": "concurrency", "levels": {"search": True}}
-    found = unsent_by_design(plan, frozenset(), records, search)
+    ended = ["search: users=2: it holds", "search: users=2 holds them; visited users=1, users=2"]
+    found = unsent_by_design(plan, frozenset(), records, search, noticed=ended)
     assert found == {"a": "the level was ended by its time", "c": "the search did not visit the level"}
-    assert set(unsent_by_design(plan, frozenset(), records, {"kind": "concurrency"})) == {"a"}
-    assert unsent_by_design(plan, frozenset("a"), records, {}) == {}
-    assert unsent_by_design(plan, frozenset(), [], search) == {}
+    assert set(unsent_by_design(plan, frozenset(), records, {"kind": "concurrency"}, noticed=ended)) == {"a"}
+    assert unsent_by_design(plan, frozenset("a"), records, {}, noticed=()) == {}
+    assert unsent_by_design(plan, frozenset(), [], search, noticed=ended) == {}
+
+
+def test_what_a_search_left_that_was_stopped_before_its_end_is_missing():
+    plan = [{"plan_id": "b", "level": "users=2"}, {"plan_id": "c", "level": "users=4"}]
+    search = {"kind": "concurrency", "levels": {"search": True}}
+    assert unsent_by_design(plan, frozenset("b"), [level("users=2")], search, noticed=["search: users=2: holds"]) == {}
 
 
 def test_the_rate_achieved_is_set_against_the_schedule_and_not_the_nominal_rate():
@@ -198,11 +208,11 @@ def test_the_rate_achieved_is_set_against_the_schedule_and_not_the_nominal_rate(
         row(sent(due + lag, 1.0, level="rate=1", send_lag_s=lag))
         for due, lag in zip([0.0, 0.5, 2.0, 4.0], lags, strict=True)
     ]
-    found = open_loop(rows, level("rate=1", kind="arrivals", users=None, n_cap_hits=3), one_worker=True)
+    found = open_loop(rows, level("rate=1", kind="arrivals", users=None, n_cap_hits=3), OWN)
     assert (found.scheduled_rate_per_s, found.achieved_rate_per_s) == (3 / 4, 3 / 5)
     assert found.achieved_ratio == pytest.approx(0.8)
     assert (found.lag_median_s, found.lag_p99_s, found.lag_max_s, found.n_cap_hits) == (0.0, 1.0, 1.0, 3)
-    silent = open_loop([row(sent(0.0, 1.0))], None, one_worker=True)
+    silent = open_loop([row(sent(0.0, 1.0))], None, OWN)
     assert silent.achieved_ratio is None and "scheduled instant" in silent.why["achieved_rate_per_s"]
 
 
@@ -267,3 +277,62 @@ def test_the_sentinels_largest_delay_of_a_span_is_that_of_a_plain_search(lines, 
     ]
     inside = [lag for at, interval, lag in lines if lag is not None and at >= begin and at - interval <= begin + length]
     assert _Lags(health).largest(float(begin), float(begin + length)) == max(inside, default=None)
+
+
+def measured(worker, at_s, offset_s, *, unix_s=0.0, bound_s=0.001):
+    """A worker's clocks against the master's, measured at this instant of the master's monotonic clock."""
+    return WorkerClock(
+        run_id="run-test",
+        worker=worker,
+        at_unix_s=at_s,
+        at_monotonic_s=at_s,
+        n_pings=8,
+        offset_monotonic_s=offset_s,
+        offset_unix_s=unix_s,
+        bound_s=bound_s,
+    )
+
+
+def of_worker(worker, at_s, took_s, *, ahead_s, unix_s=0.0):
+    """Sent at ``at_s`` of the master's clocks by a worker whose own are so far ahead."""
+    one = sent(at_s + ahead_s, took_s, prompt_id=f"p{worker}-{at_s}", level="users=2")
+    return row(one.model_copy(update={"worker": worker, "sent_at_unix_s": at_s + unix_s}))
+
+
+def test_levels_of_several_workers_are_joined_by_their_measured_clocks():
+    rows = [
+        *(of_worker(1, at, 1.0, ahead_s=500.0, unix_s=3.0) for at in range(10)),
+        *(of_worker(2, at, 1.0, ahead_s=-70.0, unix_s=-4.0) for at in range(10)),
+    ]
+    clocks = [
+        *(measured(1, at, 500.0, unix_s=3.0) for at in (-1.0, 4.0)),
+        measured(2, -1.0, -70.0, unix_s=-4.0, bound_s=0.004),
+    ]
+    found = view(rows, clocks=clocks)
+    assert (found.steady.begin_s, found.steady.end_s) == pytest.approx((0.0, 10.0))
+    assert (found.clock.kind, found.clock.bound_s) == ("master", 0.004)
+    assert "to within 4 ms" in found.clock.words
+    apart = view(rows)  # by wall clocks that are 7 s apart
+    assert apart.steady.window_s == pytest.approx(3.0)
+    assert (apart.clock.kind, apart.clock.bound_s) == ("wall", None)
+    assert "workers 1, 2" in apart.clock.words
+
+
+def test_a_worker_without_a_measurement_leaves_wall_clocks_with_the_others_offset_taken_off():
+    rows = [of_worker(1, 0, 10.0, ahead_s=500.0, unix_s=3.0), of_worker(2, 0, 10.0, ahead_s=-70.0)]
+    found = view(rows, clocks=[measured(1, -1.0, 500.0, unix_s=3.0)])
+    assert found.steady.window_s == pytest.approx(10.0)
+    assert (found.clock.kind, found.clock.bound_s) == ("wall", None)
+    assert found.clock.words.endswith("those of workers 2 are off")
+
+
+def test_an_instant_is_carried_over_by_the_measurement_next_before_it():
+    one = of_worker(1, 5.0, 1.0, ahead_s=100.2).request
+    clock = run_clock(
+        [one, of_worker(2, 0.0, 1.0, ahead_s=0.0).request],
+        [measured(1, 6.0, 100.3), measured(1, 0.0, 100.0), measured(1, 4.0, 100.2), measured(2, 0.0, 0.0)],
+    )
+    assert clock.sent_s(one) == pytest.approx(5.0)
+    early = one.model_copy(update={"sent_at_monotonic_s": 99.0})
+    assert clock.sent_s(early) == pytest.approx(-1.0)  # before any: by the first
+    assert clock.sent_s(one.model_copy(update={"sent_at_monotonic_s": None, "sent_at_unix_s": None})) is None

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.__main__ import main as infra_main
 from infra.offline import kernels
 from infra.offline.bundle import MANIFEST, OfflineError, pack, read_manifest
 from infra.offline.environment import lay_environment
@@ -230,3 +231,34 @@ def test_the_verbs_need_nothing_but_python(tmp_path: Path) -> None:
     gone = run("verify", bundle)
     assert (gone.returncode, gone.stdout) == (1, "piece-001.bin is missing\n")
     assert run("pack", tmp_path / "b", "nonsense").returncode == 2
+
+
+def test_every_verb_answers_with_one_json_object_and_tells_what_is_broken_from_what_was_asked_wrongly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str | Path) -> tuple[int, dict[str, Any]]:
+        code = infra_main(["offline", *map(str, words), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    (tmp_path / "file").write_bytes(b"barley" * 100)
+    bundle = tmp_path / "bundle"
+    code, made = run("pack", bundle, f"file={tmp_path / 'file'}", "--piece-mb", "0.0002")
+    assert (code, made["exit_code"], [one["name"] for one in made["contents"]]) == (0, 0, ["file"])
+    assert run("verify", bundle) == (0, {"exit_code": 0, "bundle": str(bundle), "faults": []})
+    (bundle / "piece-001.bin").unlink()
+    assert run("verify", bundle)[1]["faults"] == ["piece-001.bin is missing"]
+    for words, exit_code, says in (
+        (("unpack", bundle, tmp_path / "there"), 1, "piece-001.bin is missing"),
+        (("verify", tmp_path / "none"), 2, "cannot be read"),
+        (("pack", tmp_path / "b", "nonsense"), 2, "NAME=PATH"),
+        (("pack", tmp_path / "b", f"x={tmp_path / 'none'}"), 2, "is not there"),
+    ):
+        code, said = run(*words)
+        assert (code, said["exit_code"]) == (exit_code, exit_code)
+        assert says in said["error"]
+
+
+def test_a_size_that_is_none_is_said_with_one_that_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        infra_main(["offline", "pack", str(tmp_path / "b"), "x=y", "--piece-mb", "big"])
+    assert "'big' is no size in megabytes: give one" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from prompts.checks import Case, CodeCheck, JsonCheck, ProseCheck
+from prompts.ledgers import prompt_file
 from prompts.load import (
     DOMAINS,
     WARMUP,
@@ -319,3 +320,8 @@ def test_the_room_imports_no_other_room_and_no_client() -> None:
     root = stock_path("code").parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_ledgers_beside_their_scenario_are_those_that_are_made_again():
+    written = (Path(__file__).parent.parent / "scenarios" / "h200-ledgers.jsonl").read_text(encoding="utf-8")
+    assert prompt_file() == written

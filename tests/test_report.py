@@ -24,7 +24,7 @@ from analysis.report_energy import Energy, energy
 from analysis.report_gather import view_run
 from analysis.report_html import Markup, json_block, tag, text
 from analysis.report_page import ASSETS
-from analysis.report_requests import keep, thinned
+from analysis.report_requests import by_difference, keep, thinned
 from analysis.report_series import lanes
 from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
@@ -341,6 +341,7 @@ def test_thinned_marks_keep_the_ends_and_the_longest_gap() -> None:
     assert kept[-1] == [14.99, 1000, 2000]
     assert [6.99, 700, 1400] in kept
     assert [12.0, 701, 1402] in kept
+    assert by_difference([[0.01, 1, 3], [0.01003, 4, 9], [0.5, None, 9]]) == [[1000, 1, 3], [3, 3, 6], [48997, None, 0]]
     assert thinned(marks[:5], 12) == [[round(a, 5), t, 2 * (n + 1)] for n, (a, _, t, _) in enumerate(marks[:5])]
 
 

@@ -21,8 +21,9 @@ from evidence.recover import recover
 from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
 from infra.wire.stream import events, read_stream
-from tests.locust_runs import ROOT, Ran, analysis, command, environment, run_locust, scenario
+from tests.locust_runs import Ran, analysis, command, ended, run_cold, run_locust, scenario, start_locust
 from tests.prometheus_server import ask, running_prometheus
+from tests.warm_locust import WarmProcess
 
 QUICK = {"ttft_s": 0.02, "gap_s": 0.004}
 
@@ -36,7 +37,7 @@ def engine() -> Iterator[FakeEngine]:
 @pytest.fixture(scope="module")
 def good(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("good")
-    ran = run_locust(engine.url, scenario(folder), folder / "runs", "--note", "a good one")
+    ran = run_cold(command(engine.url, scenario(folder), folder / "runs", "--note", "a good one"))
     assert ran.exit_code == 0, ran.stderr
     return ran
 
@@ -204,16 +205,9 @@ def test_an_arm_that_is_none_and_a_host_with_v1_are_usage_errors(engine, tmp_pat
         (engine.url, ("--arm", "cpu-f23"), "cpu-f32"),
         (engine.url + "/v1", ("--label", "x"), "/v1"),
     ]:
-        done = subprocess.run(
-            command(host, file, tmp_path / "runs", name=name),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2, done.stderr
-        assert said in done.stderr
+        refused = run_locust(host, file, tmp_path / "runs", name=name)
+        assert refused.exit_code == 2, refused.stderr
+        assert said in refused.stderr
 
 
 def test_a_key_is_sent_and_reaches_no_file(tmp_path):
@@ -240,7 +234,7 @@ def test_a_path_prefix_is_kept_before_every_path(tmp_path):
 @pytest.mark.parametrize("mode", ["off", "garbled", "truncated", "hang"])
 def test_metrics_that_are_off_or_broken_cost_no_run(tmp_path, mode):
     with running_fake_engine(fake=QUICK, metrics=mode) as running:
-        ran = run_locust(running.url, scenario(tmp_path), tmp_path / "runs")
+        ran = run_locust(running.url, scenario(tmp_path), tmp_path / "runs", patience_s=0.3)
     assert ran.run.seal.completed == 4
     code, found = analysis("check", str(ran.folder))
     assert found["verdict"] == "DEGRADED", found
@@ -257,7 +251,7 @@ def test_a_restart_or_foreign_traffic_in_the_window_makes_the_run_invalid(tmp_pa
     assert code in {reason["code"] for reason in found["reasons"]}
 
 
-def _start_slow(tmp_path: Path, url: str, *more: str) -> tuple[subprocess.Popen[str], Path]:
+def _start_slow(tmp_path: Path, url: str, *more: str) -> tuple[WarmProcess, Path]:
     """A run of long answers, returned once a measured request is under way."""
     file = scenario(
         tmp_path,
@@ -265,14 +259,7 @@ def _start_slow(tmp_path: Path, url: str, *more: str) -> tuple[subprocess.Popen[
         request="max_tokens = { code = 400, prose = 400, json = 400 }",
         warmup="requests = 0",
     )
-    process = subprocess.Popen(
-        command(url, file, tmp_path / "runs", *more),
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start_locust(command(url, file, tmp_path / "runs", *more))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         for started in (tmp_path / "runs").glob("run-*/workers/0/started.jsonl"):
@@ -287,16 +274,15 @@ def _start_slow(tmp_path: Path, url: str, *more: str) -> tuple[subprocess.Popen[
 def test_a_stopped_run_is_sealed_with_the_request_under_way_cancelled(engine, tmp_path, number):
     process, folder = _start_slow(tmp_path, engine.url)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
-    ran = Ran(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+    ran = ended(process)
     assert ran.folder == folder
     seal = ran.run.seal
-    assert seal is not None, stderr
+    assert seal is not None, ran.stderr
     assert (seal.planned, seal.started, seal.cancelled, seal.unfinished) == (3, 1, 1, 0)
     (request,) = ran.run.requests
     assert request.outcome == "cancelled"
     assert request.output_text  # what had come is kept
-    assert process.returncode == 1
+    assert ran.exit_code == 1
     assert verify(folder) != ()  # two planned requests were never started
 
 
@@ -321,8 +307,7 @@ def test_an_engine_that_dies_mid_run_leaves_named_outcomes(tmp_path):
     with running_fake_engine(fake=QUICK) as running:
         process, _folder = _start_slow(tmp_path, running.url)
         running.kill()
-        stdout, stderr = process.communicate(timeout=90)
-        ran = Ran(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+        ran = ended(process)
     assert [r.outcome for r in ran.run.requests] == ["truncated", "connect_refused", "connect_refused"]
     assert ran.run.seal is not None
     assert ran.exit_code == 1
@@ -379,25 +364,10 @@ def test_a_run_on_the_real_engine_with_real_speculation_is_valid(tmp_path):
     )
     runs = tmp_path / "runs"
     with launching(load_arm("cpu-q4-selfdraft"), launch_root=runs / "launches") as launched:
-        done = subprocess.run(
-            command(launched.url, file, runs, name=("--arm", "cpu-q4-selfdraft")),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        wrong = subprocess.run(
-            command(launched.url, file, runs, name=("--arm", "cpu-q4")),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert wrong.returncode == 2
+        ran = run_locust(launched.url, file, runs, name=("--arm", "cpu-q4-selfdraft"))
+        wrong = run_locust(launched.url, file, runs, name=("--arm", "cpu-q4"))
+    assert wrong.exit_code == 2
     assert "was launched as cpu-q4-selfdraft" in wrong.stderr
-    ran = Ran(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
     code, found = analysis("check", str(ran.folder))
     assert code == 0, found
     # A busy test machine may make this client late, and then the verdict has to say so; nothing else may limit the run.

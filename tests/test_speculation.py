@@ -20,7 +20,7 @@ from analysis.errors import AnalysisError
 from analysis.goodput import goodput
 from analysis.measures import Row, measure
 from analysis.pairing import Observation, pair
-from analysis.speculation import CycleCost, Decoded, NoCost, cycle_bounds, cycle_cost, decoded, target_steps
+from analysis.speculation import CycleCost, Decoded, NoCost, cycle_bounds, cycle_cost, decoded
 from tests.run_factory import request
 
 # ---- acceptance
@@ -175,11 +175,6 @@ def test_unknown_steps_give_no_cost_and_a_reason() -> None:
     assert isinstance(found, NoCost)
     assert found.as_json()["cost"] is None
     assert "4 of 4" in found.why
-
-
-def test_a_request_s_target_steps_are_its_tokens_less_what_was_accepted() -> None:
-    assert target_steps(511, 300) == 211
-    assert target_steps(10, 10) is None
 
 
 def test_pairs_without_times_are_left_out_of_both_sides() -> None:

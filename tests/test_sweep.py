@@ -11,6 +11,8 @@ from analysis import sweep
 from analysis.__main__ import main
 from analysis.loading import load_run
 from analysis.quantiles import distribution
+from analysis.summary import summarise
+from analysis.sweep_gather import level_numbers
 from tests.level_factory import Played, make_level_run, make_sweep_study
 from tests.study_factory import make_study
 
@@ -199,6 +201,16 @@ def test_an_open_loop_shows_both_clocks_and_whether_its_rate_was_held(tmp_path):
     assert level["ttft_from_schedule_s"]["n"] == level["ttft_s"]["n"] == 24
     assert report["highest_level"]["served"]["level"] == "rate=2"
     assert "TTFT*" in text
+
+
+def test_whether_a_rate_was_held_is_decided_against_the_schedules_own_and_not_the_nominal_one(tmp_path):
+    path = make_level_run(tmp_path, "arrivals", (2.0,))
+    run = load_run(path)
+    summary = summarise(run)
+    level = summary["levels"][0] | {"rate_per_s": 2.4, "scheduled_rate_per_s": 2.0, "achieved_rate_per_s": 2.0}
+    for ratio, said in ((1.0, None), (0.951, None), (0.949, "the client sent 2 of the 2 requests a second")):
+        told = level_numbers(run, {**summary, "levels": [level | {"achieved_ratio": ratio}]}, [])["rate=2"].rate_missed
+        assert (told is None) if said is None else (said in (told or ""))
 
 
 def test_an_arm_that_did_not_run_is_named_and_one_that_is_not_comparable_is_refused(tmp_path):

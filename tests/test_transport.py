@@ -1,12 +1,16 @@
 """The gevent transport, in processes of its own: kept, closed and broken connections, and a user that is killed."""
 
 import json
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.locust_runs import ROOT, environment
+from tests.load_runs import load_command
+from tests.locust_runs import ROOT, ended, run_locust, start_locust
 
 
 def play(case: str) -> dict:
@@ -67,7 +71,6 @@ def test_a_killed_user_hands_over_what_it_had_as_cancelled():
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (("--processes", "2"), "--processes"),
         (("--master",), "--master"),
         (("--users", "5"), "--users 5"),
         (("--seed", str(10**30)), "--seed"),
@@ -86,25 +89,50 @@ def test_a_killed_user_hands_over_what_it_had_as_cancelled():
     ],
 )
 def test_an_option_that_would_give_wrong_numbers_or_none_is_refused_before_a_folder_is_made(tmp_path, option, said):
-    argv = [
-        *(sys.executable, "-m", "locust", "-f", "locustfiles/sequential.py", "--headless", "--label", "x"),
-        *("--host", "http://127.0.0.1:9", "--scenario", "scenarios/smoke.toml", "--run-dir", str(tmp_path / "runs")),
-        *option,
-    ]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    refused = run_locust("http://127.0.0.1:9", Path("scenarios/smoke.toml"), tmp_path / "runs", *option)
+    assert refused.exit_code == 2, refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
     assert not (tmp_path / "runs").exists()
 
 
+def is_empty(group: int) -> bool:
+    """Whether nobody is left in this process group; one that has ended may wait a moment to be taken note of."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("locustfile", "scenario", "option", "said"),
+    [
+        ("sequential", "smoke", (), "leave --master, --worker and --processes out"),
+        ("sweep", "smoke", (), "locustfiles/sequential.py"),
+        ("sweep", "smoke-concurrency", (), "nothing answers at http://127.0.0.1:9"),
+        ("arrivals", "smoke-arrivals", ("--users", "5"), "--users 5"),
+        ("arrivals", "none", (), "none.toml"),
+        ("sweep", "smoke-concurrency", ("--header", "no equals"), "--header"),
+    ],
+)
+def test_a_refused_start_ends_the_workers_that_were_forked_for_it(tmp_path, locustfile, scenario, option, said):
+    file = Path(f"scenarios/{scenario}.toml")
+    command = load_command(locustfile, "http://127.0.0.1:9", file, tmp_path / "runs", "--processes", "2", *option)
+    process = start_locust(command)
+    refused = ended(process)
+    assert refused.exit_code == 2, refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "runs").exists()
+    assert is_empty(process.pid)
+
+
 def test_a_key_with_a_line_break_is_refused_and_never_shown(tmp_path):
-    argv = [
-        *(sys.executable, "-m", "locust", "-f", "locustfiles/sequential.py", "--headless", "--label", "x"),
-        *("--host", "http://127.0.0.1:9", "--scenario", "scenarios/smoke.toml", "--run-dir", str(tmp_path / "runs")),
-    ]
-    env = environment(OPENAI_API_KEY="sk-not-to-be-shown\r")
-    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 2
+    file, secret = Path("scenarios/smoke.toml"), "sk-not-to-be-shown\r"
+    done = run_locust("http://127.0.0.1:9", file, tmp_path / "runs", OPENAI_API_KEY=secret)
+    assert done.exit_code == 2
     assert "OPENAI_API_KEY" in done.stderr
     assert "not-to-be-shown" not in done.stderr + done.stdout

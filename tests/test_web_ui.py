@@ -2,10 +2,7 @@
 
 import json
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -22,7 +19,8 @@ from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
 from tests.browser import NEEDED, Browser
 from tests.load_runs import load_scenario
-from tests.locust_runs import ROOT, environment
+from tests.locust_runs import environment
+from tests.warm_locust import WarmProcess, start_warm
 
 LEVELS = "users = [1, 3]\nrequests = 6"
 
@@ -36,7 +34,7 @@ def free_port() -> int:
 class Ui:
     """A Locust whose web UI listens on loopback."""
 
-    def __init__(self, port: int, runs: Path, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, port: int, runs: Path, process: WarmProcess) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.runs = runs
         self.process = process
@@ -69,7 +67,7 @@ class Ui:
 @contextmanager
 def locust_ui(folder: Path, host: str, *more: str, env: dict[str, str] | None = None) -> Iterator[Ui]:
     port, runs = free_port(), folder / "runs"
-    argv = [sys.executable, "-m", "locust", "-f", "locustfiles/sweep.py", "--host", host, "--web-port", str(port)]
+    argv = ["-f", "locustfiles/sweep.py", "--host", host, "--web-port", str(port)]
     argv += [
         "--scenario",
         str(load_scenario(folder, "concurrency", levels=LEVELS)),
@@ -78,25 +76,21 @@ def locust_ui(folder: Path, host: str, *more: str, env: dict[str, str] | None = 
         "--run-dir",
         str(runs),
     ]
-    with (folder / "err").open("w") as err:
-        process = subprocess.Popen(
-            [*argv, *more], cwd=ROOT, env=environment() | (env or {}), stdout=err, stderr=err, text=True
-        )
-        ui = Ui(port, runs, process)
-        try:
-            for _ in range(300):
-                if process.poll() is not None:
-                    break
-                try:
-                    urllib.request.urlopen(ui.url + "/login", timeout=5).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            yield ui
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    process = start_warm([*argv, *more], environment() | (env or {}), stderr=str(folder / "err"))
+    ui = Ui(port, runs, process)
+    try:
+        for _ in range(300):
+            if process.poll() is not None:
+                break
+            try:
+                urllib.request.urlopen(ui.url + "/login", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield ui
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @pytest.fixture(scope="module")

@@ -55,19 +55,21 @@ function hideRequest() {
 
 function chunks(box, request) {
   if (!request.marks.length) return el('p', { class: 'note' }, 'No chunk arrived.');
-  const counted = request.marks.every((one) => one[1] !== null);
+  let [ticks, tokens, characters] = [0, 0, 0]; // each mark is stored as what it adds to the one before, times in 10 us
+  const marks = request.marks.map(([a, b, c]) => [(ticks += a) / 1e5, b === null ? null : (tokens += b), (characters += c)]);
+  const counted = marks.every((one) => one[1] !== null);
   const value = (one) => (counted ? one[1] : one[2]);
   const plot = frame({ clientWidth: Math.min(520, window.innerWidth - 40) }, { height: 180, bottom: 40 });
-  const x = scale(0, Math.max(request.e2e_s || 0, request.marks[request.marks.length - 1][0]), plot.left, plot.right);
-  const y = scale(0, Math.max(1, value(request.marks[request.marks.length - 1])), plot.bottom, plot.top);
+  const x = scale(0, Math.max(request.e2e_s || 0, marks[marks.length - 1][0]), plot.left, plot.right);
+  const y = scale(0, Math.max(1, value(marks[marks.length - 1])), plot.bottom, plot.top);
   axisY(plot, y, counted ? 'tokens received' : 'characters received (the server counted no tokens)');
   axisX(plot, x, 's since sent');
   let path = `M${px(x.at(0))} ${px(y.at(0))}`;
-  for (const one of request.marks) path += `H${px(x.at(one[0]))}V${px(y.at(value(one)))}`;
+  for (const one of marks) path += `H${px(x.at(one[0]))}V${px(y.at(value(one)))}`;
   const place = request.measured ? request.domain : 6;
   plot.root.append(svg('path', { d: path, class: 'line ' + stroke(place) }));
-  for (const one of request.marks) plot.root.append(mark(place, x.at(one[0]), y.at(value(one)), 2));
-  return el('div', { class: 'plot', role: 'img', 'aria-label': `${request.marks.length} chunk marks, the last after ${request.marks[request.marks.length - 1][0]} seconds` }, plot.root);
+  for (const one of marks) plot.root.append(mark(place, x.at(one[0]), y.at(value(one)), 2));
+  return el('div', { class: 'plot', role: 'img', 'aria-label': `${marks.length} chunk marks, the last after ${marks[marks.length - 1][0]} seconds` }, plot.root);
 }
 
 // Two answers word by word: the longest common subsequence of words, spaces and signs.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.engines.meaning import Latencies, Nowhere, Observed, Observes
+from infra.engines.meaning import Latencies, Nowhere, Observes
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured, value_or_none, why_none
 from infra.engines.window import Window, total
 
@@ -77,10 +77,6 @@ def latency(where: Latencies, windows: Sequence[Window]) -> Latency:
 def without(why: Absent | Unmeasured) -> Latency:
     """No histogram, for one reason."""
     return Latency(series=None, observes=None, n=why, sum_s=why, mean_s=why)
-
-
-def observed_by(where: Latencies) -> Observes | None:
-    return where.observes if isinstance(where, Observed) else None
 
 
 def quantile_interval(buckets: Sequence[Bucket], percent: int) -> tuple[float, float | None] | str:

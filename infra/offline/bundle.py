@@ -23,7 +23,11 @@ _LEFT_OUT = ("__pycache__",)
 
 
 class OfflineError(Exception):
-    """A bundle, an environment or a model that cannot be made or is not whole. The message ends with what to do."""
+    """A bundle, an environment or a model that cannot be made or read as asked. The message ends with what to do."""
+
+
+class NotWholeError(OfflineError):
+    """A bundle that is not what its manifest says: a piece is missing or changed, or ends early."""
 
 
 @dataclass(frozen=True, kw_only=True)

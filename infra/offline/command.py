@@ -1,19 +1,32 @@
 """``python -m infra offline ...``: overlay, pack, verify, unpack, lay an environment, carry kernels, make models.
 
 Also ``python -m infra.offline ...``, which needs Python alone (but for ``models``: numpy and gguf). Exit codes: 0 good,
-1 a bundle is not what its manifest says, 2 usage, 3 nothing could be written.
+1 a bundle is not what its manifest says, 2 usage or unreadable input, 3 what is made could not be written.
 """
 
 import argparse
+import json
+import math
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.offline.bundle import OfflineError, pack
+from infra.offline.bundle import NotWholeError, OfflineError, pack
 from infra.offline.environment import lay_environment
 from infra.offline.kernels import gather, lay
 from infra.offline.overlay import host_names, overlay
 from infra.offline.unbundle import faults, unpack
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a verb did: as fields of one JSON object, and as lines to read."""
+
+    fields: dict[str, Any]
+    lines: Sequence[str]
+    code: int = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, run: Any, words: str) -> argparse.ArgumentParser:
         added: argparse.ArgumentParser = verbs.add_parser(name, help=words, description=words)
+        added.add_argument("--json", action="store_true", help="one JSON object")
         added.set_defaults(verb=run)
         return added
 
@@ -64,89 +78,95 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Run one verb. Errors are said on standard error; the exit code is as the module says."""
+    """Run one verb. Errors are said on standard error (with ``--json`` on standard output too); exit codes as above."""
     try:
-        code: int = options.verb(options)
+        done: Done = options.verb(options)
     except OfflineError as error:
-        _say(f"infra: {error}")
-        return 1
+        return _refused(str(error), 1 if isinstance(error, NotWholeError) else 2, options.json)
     except OSError as error:
-        _say(f"infra: {error}")
-        return 3
+        return _refused(f"{error}: see that the disk has space, and that the folder may be written", 3, options.json)
+    _put(json.dumps({"exit_code": done.code, **done.fields}) if options.json else "\n".join(done.lines))
+    return done.code
+
+
+def _refused(said: str, code: int, as_json: bool) -> int:
+    sys.stderr.write(f"infra: {said}\n")
+    if as_json:
+        _put(json.dumps({"error": said, "exit_code": code}))
     return code
 
 
-def _pack(options: argparse.Namespace) -> int:
+def _pack(options: argparse.Namespace) -> Done:
     contents: dict[str, Path] = {}
     for word in options.contents:
         name, equals, path = word.partition("=")
         if not equals or name in contents:
-            _say(f"infra: {word!r} is not NAME=PATH with a new name")
-            return 2
+            raise OfflineError(f"{word!r} is not NAME=PATH with a new name: write, for example, models=/data/models")
         contents[name] = Path(path)
     manifest = pack(contents, options.out, piece_bytes=options.piece_mb, level=options.level)
-    for content in manifest.contents:
-        _put(f"{content.name}: {content.size_bytes / 1e6:.1f} MB in {content.stored_bytes / 1e6:.1f} MB")
-    _put(f"{options.out}: {len(manifest.pieces)} pieces")
-    return 0
+    lines = [
+        f"{one.name}: {one.size_bytes / 1e6:.1f} MB in {one.stored_bytes / 1e6:.1f} MB" for one in manifest.contents
+    ]
+    lines.append(f"{options.out}: {len(manifest.pieces)} pieces")
+    return Done({"bundle": str(options.out), **manifest.as_json()}, lines)
 
 
-def _verify(options: argparse.Namespace) -> int:
+def _verify(options: argparse.Namespace) -> Done:
     found = faults(options.bundle, partial=options.partial)
-    _put("\n".join(found) if found else f"{options.bundle}: every piece is as its manifest says")
-    return 1 if found else 0
+    lines = found or (f"{options.bundle}: every piece is as its manifest says",)
+    return Done({"bundle": str(options.bundle), "faults": list(found)}, lines, code=1 if found else 0)
 
 
-def _unpack(options: argparse.Namespace) -> int:
-    for name in unpack(options.bundle, options.destination, partial=options.partial):
-        _put(str(options.destination / name))
-    return 0
+def _unpack(options: argparse.Namespace) -> Done:
+    names = unpack(options.bundle, options.destination, partial=options.partial)
+    paths = [str(options.destination / name) for name in names]
+    return Done({"unpacked": paths}, paths)
 
 
-def _environment(options: argparse.Namespace) -> int:
-    _put(str(lay_environment(options.path, options.site, with_host=options.with_host, move=options.move)))
-    return 0
+def _environment(options: argparse.Namespace) -> Done:
+    path = str(lay_environment(options.path, options.site, with_host=options.with_host, move=options.move))
+    return Done({"environment": path}, [path])
 
 
-def _overlay(options: argparse.Namespace) -> int:
+def _overlay(options: argparse.Namespace) -> Done:
     chosen = {"also": options.also, "without": options.without, "skip": options.skip}
     taken = overlay(options.site, options.out, host_names(options.host), **chosen)
-    for one in taken:
-        _put(f"{one.size_bytes / 1e6:8.2f} MB  {one.name} {one.version}")
-    _put(f"{sum(one.size_bytes for one in taken) / 1e6:8.2f} MB  in {options.out}")
-    return 0
+    lines = [f"{one.size_bytes / 1e6:8.2f} MB  {one.name} {one.version}" for one in taken]
+    lines.append(f"{sum(one.size_bytes for one in taken) / 1e6:8.2f} MB  in {options.out}")
+    packages = [{"name": one.name, "version": one.version, "size_bytes": one.size_bytes} for one in taken]
+    return Done({"overlay": str(options.out), "packages": packages}, lines)
 
 
-def _kernels(options: argparse.Namespace) -> int:
+def _kernels(options: argparse.Namespace) -> Done:
     caches = gather(options.home, options.folder) if options.what == "gather" else lay(options.folder, options.home)
-    _put("\n".join(caches))
-    return 0
+    return Done({"caches": list(caches)}, caches)
 
 
-def _models(options: argparse.Namespace) -> int:
+def _models(options: argparse.Namespace) -> Done:
     try:
         from infra.offline.model_folders import make_all  # numpy and gguf: needed only here
     except ModuleNotFoundError as error:
         raise OfflineError(f"{error.name} is not installed; use an environment that has numpy and gguf") from error
     from infra.offline.gguf_reading import UnreadableModelError
 
+    said: list[str] = []
     try:
-        make_all(options.source, options.out, say=_put)
+        make_all(options.source, options.out, say=said.append if options.json else _put)
     except UnreadableModelError as error:
         raise OfflineError(str(error)) from error
-    return 0
+    return Done({"models": str(options.out), "said": said}, ())
 
 
 def _put(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    if text:
+        sys.stdout.write(text + "\n")
 
 
 def _megabytes(word: str) -> int:
-    number = float(word)
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
     if not 1e-6 <= number <= 1e6:
-        raise argparse.ArgumentTypeError(f"{word} is no size in megabytes")
+        raise argparse.ArgumentTypeError(f"{word!r} is no size in megabytes: give one from 0.000001 to 1000000, as 500")
     return round(number * 1_000_000)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, cast
 
-from infra.offline.bundle import Content, Manifest, OfflineError, Piece, read_manifest
+from infra.offline.bundle import Content, Manifest, NotWholeError, OfflineError, Piece, read_manifest
 
 _BLOCK = 1 << 20
 
@@ -36,7 +36,7 @@ def unpack(folder: Path, destination: Path, *, partial: bool = False) -> tuple[s
     manifest = read_manifest(folder)
     wrong = faults(folder, partial=partial)
     if wrong:
-        raise OfflineError("; ".join(wrong) + ". Bring these pieces again")
+        raise NotWholeError("; ".join(wrong) + ". Bring these pieces again")
     destination.mkdir(parents=True, exist_ok=True)
     here = [
         index
@@ -89,14 +89,14 @@ def _stored(folder: Path, manifest: Manifest, index: int) -> Iterator[bytes]:
                     yield block
         at += piece.size_bytes
     if digest.hexdigest() != content.stored_sha256:
-        raise OfflineError(f"{content.name} has another hash than the manifest says; bring the bundle again")
+        raise NotWholeError(f"{content.name} has another hash than the manifest says; bring the bundle again")
 
 
 def _blocks(file: IO[bytes], n_bytes: int) -> Iterator[bytes]:
     while n_bytes:
         block = file.read(min(_BLOCK, n_bytes))
         if not block:
-            raise OfflineError(f"{file.name} ended early; bring it again")
+            raise NotWholeError(f"{file.name} ended early; bring it again")
         n_bytes -= len(block)
         yield block
 
@@ -141,7 +141,7 @@ def _lay_out(folder: Path, manifest: Manifest, index: int, destination: Path) ->
         for _ in stored:  # to the end, where the hash is compared
             pass
     except (lzma.LZMAError, tarfile.TarError, EOFError) as error:
-        raise OfflineError(f"{content.name} cannot be unpacked ({error}); bring the bundle again") from error
+        raise NotWholeError(f"{content.name} cannot be unpacked ({error}); bring the bundle again") from error
     _remove(path)
     partial.replace(path)
     _mark(destination, content).write_text(content.stored_sha256 + "\n", encoding="ascii")

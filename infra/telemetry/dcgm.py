@@ -35,7 +35,6 @@ FIELDS: dict[str, tuple[str, float]] = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("throttle_reasons", 1),
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("throttle_reasons", 1),
 }
-QUERY = '{__name__=~"DCGM_FI_.*"}'
 _FREE = "DCGM_FI_DEV_FB_FREE"
 _WHOLE = frozenset({"memory_total_bytes", "memory_used_bytes", "sm_clock_mhz", "memory_clock_mhz"})
 _BLANK = 2.0**62

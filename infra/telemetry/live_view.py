@@ -9,10 +9,9 @@ view of what is on file, the verdict and every published number come from ``anal
 
 import argparse
 import json
-import statistics
 import sys
 import threading
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,22 +31,31 @@ SHOWN_POINTS = 600  # of a chart: enough for its pixels
 
 @dataclass(slots=True)
 class LevelTally:
-    """What has ended at one level so far; ``label`` is "" for a run without levels."""
+    """What has ended at one level so far; ``label`` is "" for a run without levels.
+
+    A page asks every second, beside the run: each request is looked at once, and what all of them are needed for is
+    worked out anew only when there are more of them.
+    """
 
     label: str
     n_planned: int = 0
     n_started: int = 0
-    ended: list[Ended] = field(default_factory=list)
+    n_ended: int = 0
+    n_completed: int = 0
+    n_failed: int = 0
+    n_cancelled: int = 0
+    n_tokens: int | None = None  # of completed requests that told them; None: none did
+    ttft_s: list[float] = field(default_factory=list)  # of completed requests, in order of size, and so are these:
+    tpot_s: list[float] = field(default_factory=list)
+    tok_per_s: list[float] = field(default_factory=list)
     answers: list[tuple[dict[str, Any], Any]] = field(default_factory=list)
+    pooled: tuple[int, dict[str, Any]] | None = None  # acceptance, and of how many answers
     first_unix_s: float | None = None
     last_unix_s: float | None = None
     lag_max_s: float | None = None
 
     def row(self, adapter: Any, speculative: bool | None) -> dict[str, Any]:
         """One row of the table; null where nothing has been measured yet."""
-        done = [one for one in self.ended if one.outcome == "completed"]
-        tpot_s = [one.tpot_s for one in done if one.tpot_s is not None]
-        tokens = [one.n_output_tokens for one in done if one.n_output_tokens is not None]
         took_s = None
         if self.first_unix_s is not None and self.last_unix_s is not None:
             took_s = self.last_unix_s - self.first_unix_s
@@ -55,24 +63,43 @@ class LevelTally:
             "level": self.label,
             "n_planned": self.n_planned,
             "n_started": self.n_started,
-            "n_ended": len(self.ended),
-            "n_completed": len(done),
-            "n_failed": sum(one.outcome not in ("completed", "cancelled") for one in self.ended),
-            "n_cancelled": sum(one.outcome == "cancelled" for one in self.ended),
-            "ttft_median_s": _median([one.ttft_s for one in done if one.ttft_s is not None]),
-            "tpot_median_s": _median(tpot_s),
-            "decode_median_tok_per_s": _median([1 / value for value in tpot_s if value > 0]),
-            "output_tok_per_s": sum(tokens) / took_s if took_s and tokens else None,
+            "n_ended": self.n_ended,
+            "n_completed": self.n_completed,
+            "n_failed": self.n_failed,
+            "n_cancelled": self.n_cancelled,
+            "ttft_median_s": _middle(self.ttft_s),
+            "tpot_median_s": _middle(self.tpot_s),
+            "decode_median_tok_per_s": _middle(self.tok_per_s),
+            "output_tok_per_s": self.n_tokens / took_s if took_s and self.n_tokens is not None else None,
             "acceptance": self._acceptance(adapter, speculative),
             "lag_max_s": self.lag_max_s,
         }
+
+    def add(self, told: Ended) -> None:
+        """One more request has ended."""
+        self.n_ended += 1
+        self.n_cancelled += told.outcome == "cancelled"
+        self.n_failed += told.outcome not in ("completed", "cancelled")
+        if told.outcome != "completed":
+            return
+        self.n_completed += 1
+        if told.n_output_tokens is not None:
+            self.n_tokens = (self.n_tokens or 0) + told.n_output_tokens
+        if told.ttft_s is not None:
+            insort(self.ttft_s, told.ttft_s)
+        if told.tpot_s is not None:
+            insort(self.tpot_s, told.tpot_s)
+            if told.tpot_s > 0:
+                insort(self.tok_per_s, 1 / told.tpot_s)
 
     def _acceptance(self, adapter: Any, speculative: bool | None) -> dict[str, Any]:
         if adapter is None or not self.answers:
             why = "no answer has ended yet" if adapter is not None else "the engine is not known"
             return {"state": "unmeasured", "rate": None, "length": None, "why": why}
-        found = adapter.pooled_acceptance(self.answers, speculative=speculative).as_json()
-        return {name: found[name] for name in ("state", "rate", "length", "why")}
+        if self.pooled is None or self.pooled[0] != len(self.answers):
+            found = adapter.pooled_acceptance(self.answers, speculative=speculative).as_json()
+            self.pooled = len(self.answers), {name: found[name] for name in ("state", "rate", "length", "why")}
+        return self.pooled[1]
 
 
 class LiveView:
@@ -156,20 +183,23 @@ class LiveView:
     def _add(self, request: Request) -> None:
         label = self._level_of.get(request.plan_id, "measured")
         tally, told = self._tally(label), ended(request)
-        tally.ended.append(told)
+        tally.add(told)
         if request.outcome == "completed":
             tally.answers.append((request.server_fields, request.usage))
         if request.sent_at_unix_s is None:
             return
-        over_unix_s = request.sent_at_unix_s + (request.end_after_s or 0.0)
         first = tally.first_unix_s
         tally.first_unix_s = request.sent_at_unix_s if first is None else min(first, request.sent_at_unix_s)
+        if request.end_after_s is None:
+            return
+        over_unix_s = request.sent_at_unix_s + request.end_after_s
         tally.last_unix_s = max(over_unix_s, tally.last_unix_s or over_unix_s)
         self._points.append([over_unix_s, told.ttft_s, told.tpot_s, float(request.outcome == "completed")])
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median_low(values) if values else None
+def _middle(in_order: Sequence[float]) -> float | None:
+    """The median of values in order of size, the lower one of two; None without any."""
+    return in_order[(len(in_order) - 1) // 2] if in_order else None
 
 
 def _thinned(points: list[list[float | None]]) -> list[list[float | None]]:

@@ -1,10 +1,12 @@
-"""Writes ``h200-ledgers.jsonl``: prompts of about 1,000 tokens, each a ledger of its own and a question about it.
+"""Prompts of about 1,000 tokens, each a ledger of its own and a question about it; made by arithmetic alone.
 
-Made by arithmetic alone, so that the file can be made again byte for byte: ``python scenarios/h200_ledgers.py``.
+    python -m prompts.ledgers > scenarios/h200-ledgers.jsonl
+
+makes the prompt file beside its scenario again, byte for byte.
 """
 
 import json
-from pathlib import Path
+import sys
 
 N_PROMPTS, N_LINES = 24, 62
 GOODS = ("barley", "copper", "linen", "honey", "timber", "salt", "wool", "paper", "glass", "oil", "tin", "rope", "wax")
@@ -12,6 +14,7 @@ TOWNS = ("Aldby", "Brannoch", "Corvane", "Dunmere", "Eastry", "Fallow", "Grey", 
 
 
 def ledger(number: int) -> str:
+    """The text of one prompt; no two numbers make the same one."""
     lines = []
     for i in range(N_LINES):
         draw = (number * 7919 + i * 104729 + (i * i + number) * 31) % 99991
@@ -24,11 +27,11 @@ def ledger(number: int) -> str:
     )
 
 
-def main() -> None:
+def prompt_file() -> str:
+    """All of them, as a prompt file: one JSON object a line."""
     prompts = [{"id": f"ledger_{i:02d}", "domain": "ledger", "text": ledger(i)} for i in range(1, N_PROMPTS + 1)]
-    path = Path(__file__).with_name("h200-ledgers.jsonl")
-    path.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts), encoding="utf-8")
+    return "".join(json.dumps(prompt) + "\n" for prompt in prompts)
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(prompt_file())
