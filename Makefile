@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check format lint types audit bench clean
+.PHONY: setup demo test check format lint types audit results bench clean
 
 setup: $(VENV)/.setup-done
 $(VENV)/.setup-done: requirements.txt requirements-engine.txt requirements-model.txt constraints.txt
@@ -38,6 +38,14 @@ types: $(VENV)/.dev-done
 
 audit: $(VENV)/.dev-done
 	$(BIN)/pip-audit --progress-spinner off --no-deps --disable-pip -r constraints.txt
+
+RESULTS := runs/sglang-h200
+results: setup
+	@set -e; for bundle in examples/sglang-h200/*.bundle.tar.xz; do \
+	  name=$$(basename $$bundle .bundle.tar.xz); \
+	  test -e $(RESULTS)/$$name || $(BIN)/python -m analysis unpack $$bundle --out $(RESULTS)/$$name >&2; \
+	done
+	@for name in main drafts; do $(BIN)/python -m analysis compare $(RESULTS)/$$name/study-* --markdown || exit; echo; done
 
 bench: $(VENV)/.dev-done
 	$(BIN)/python -m benchmarks.stream_client

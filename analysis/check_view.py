@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import identity
+from analysis.client_floor import unverified
 from analysis.loading import LoadedRun
 from analysis.request_checks import Check
 from analysis.summary_view import merged
@@ -37,6 +38,7 @@ def as_json(run: LoadedRun) -> dict[str, Any]:
         "problems": [problem._asdict() for problem in run.problems],
         "noticed": list(run.seal.noticed) if run.seal else [],
         "launch_missing": run.launch_missing,
+        "calibration_unverified": unverified(run.manifest.calibration, run.path),
     }
 
 
@@ -51,6 +53,8 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
     if not run.reasons:
         found += ["Nothing limits what this run can show.", ""]
     if brief:
+        if doubtful := _of_the_calibration(run):
+            found += [*doubtful[1:], ""]
         return [*found[:-1], f"  all checks: python -m analysis check {run.path}", ""]
     found.append("What client and server, and each record by itself, must agree on")
     grouped: dict[tuple[str, str], list[str]] = {}
@@ -58,6 +62,7 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
         grouped.setdefault((check.state, check.seen or check.why or ""), []).append(check.name)
     for (state, words), names in sorted(grouped.items(), key=lambda item: STATES.index(item[0][0])):
         found += wrapped(f"{', '.join(names)}: {words}", lead=f"  {state:<16}")
+    found += _of_the_calibration(run)
     if run.server.notes:
         found += ["", "Of the server's endpoints"]
         for note in run.server.notes:
@@ -67,6 +72,16 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
         for notice in run.seal.noticed:
             found += wrapped(notice, lead="  ")
     return found
+
+
+def _of_the_calibration(run: LoadedRun) -> list[str]:
+    cited = run.manifest.calibration
+    differs = cited.get("differs") if isinstance(cited, dict) else None
+    said = [*(map(str, differs) if isinstance(differs, list) else ()), *unverified(cited, run.path)]
+    if not said:
+        return []
+    lead = "Of the calibration that it cites"
+    return ["", lead, *(line for one in said for line in wrapped(one, lead="  "))]
 
 
 def _check(check: Check) -> dict[str, Any]:

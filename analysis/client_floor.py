@@ -5,12 +5,15 @@ larger, so that the floor is a lower bound only: it still degrades, and what goe
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from analysis.columns import packed
 from analysis.facts import Floor, Scope
 from analysis.measures import Row
 from analysis.quantiles import distribution
+from evidence.calibration_records import SHOWN, doubts, read_calibration
+from evidence.errors import EvidenceError
 from evidence.records import Json, Manifest, Request
 
 # metric of the calibration -> what it limits, and the measure whose median it stands beside; None: it is shown, and
@@ -55,8 +58,10 @@ def _smallest(measure: str | None, completed: Sequence[Row]) -> tuple[str | None
     return level, median_s
 
 
-def calibration_json(manifest: Manifest, requests: Iterable[Request]) -> tuple[dict[str, Any] | None, str | None]:
-    """What the summary says of the calibration cited, or why there is none."""
+def calibration_json(
+    manifest: Manifest, requests: Iterable[Request], path: Path
+) -> tuple[dict[str, Any] | None, str | None]:
+    """What the summary says of the calibration cited by the run in ``path``, or why there is none."""
     cited = manifest.calibration
     if not isinstance(cited, Mapping):
         said = next((one.why for one in manifest.missing if one.what == "calibration"), None)
@@ -64,8 +69,28 @@ def calibration_json(manifest: Manifest, requests: Iterable[Request]) -> tuple[d
     found = {name: cited.get(name) for name in ("calibration_id", "file", "n_streams", "chunks_per_s", "differs")}
     found["total_chunks_per_s"] = cited.get("total_chunks_per_s")
     found["floor_quantile"] = cited.get("floor_quantile")
+    found["unverified"] = unverified(cited, path)
     found["beyond"] = beyond(cited, list(requests))
     return found, None
+
+
+def unverified(calibration: Json | None, run_path: Path) -> list[str]:
+    """In words, why a calibration that the run in ``run_path`` cites cannot be traced to the run it was made by.
+
+    Its file is looked for beside the run, as cited. () where it can be traced, and where none is cited.
+    """
+    if not isinstance(calibration, Mapping):
+        return []
+    name, before = calibration.get("file"), calibration.get("differs")
+    try:
+        found, digest = read_calibration(run_path.parent / str(name))
+    except EvidenceError as error:
+        said = [f"its file {str(name)[:SHOWN]!r} {error.what}: not verified"]
+    else:
+        said = doubts(run_path.parent / str(name), found)
+        if digest != calibration.get("sha256"):
+            said.append("its file is not the one that the run cited: not verified")
+    return [one for one in said if not isinstance(before, list) or one not in before]
 
 
 def beyond(calibration: Mapping[str, Json], requests: Sequence[Request]) -> list[str]:

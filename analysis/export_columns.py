@@ -26,9 +26,11 @@ from analysis.loading import LoadedRun
 from analysis.measures import Derived, Interval, Row
 from analysis.verdict import SCOPES, by_scope, overall
 from evidence.gpu_records import GpuReading, GpuSample
+from evidence.level_records import Level
 from evidence.reading import Run
 from evidence.records import Health, Launch, Manifest, Request
 from evidence.study_records import Cell
+from evidence.worker_records import WorkerEvent
 
 Kind = Literal["text", "integer", "number", "boolean", "json"]
 Value = str | int | float | bool | None
@@ -103,6 +105,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("cumulative_tokens", "integer", True),
         Column("characters", "integer", False),
     ),
+    "levels": (*_RUN, *columns_of(Level, without=("run_id",))),
+    "workers": (*_RUN, *columns_of(WorkerEvent, without=("run_id",))),
     "health": (*_RUN, Column("worker", "integer", False), *columns_of(Health)),
     "gpu": (
         *_RUN,
@@ -125,6 +129,10 @@ def run_rows(run: Run, loaded: LoadedRun, path: str) -> Iterator[tuple[str, dict
         for place, mark in enumerate(one.chunks):
             chunk = zip(("after_s", "segment", "cumulative_tokens", "characters"), mark, strict=True)
             yield "chunks", {**who, **known, "place": place, **dict(chunk)}
+    for level in run.levels:
+        yield "levels", {**dict(level), **who}
+    for event in run.workers:
+        yield "workers", {**dict(event), **who}
     for worker, lines in run.health.items():
         for line in lines:
             yield "health", {**dict(line), **who, "worker": worker}

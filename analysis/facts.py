@@ -64,6 +64,7 @@ class LevelFacts:
     lag_p99_s: float | None = None
     ttft_median_s: float | None = None
     n_cap_hits: int | None = None
+    schedule_differs: str | None = None  # a send lag on record that is not the one from the schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from analysis.measures import Row, first_chunk_unknown
 from analysis.pass_facts import passes_differ
 from analysis.profiled import profiled, profiler_fault
 from analysis.server import ServerSide
-from evidence.errors import Problem, ProblemCode
+from evidence.errors import LEVEL_CODES, Problem, ProblemCode
 from evidence.kept import elsewhere
 from evidence.reading import Run
 from evidence.records import Json, Launch, Request, Scrape
@@ -31,6 +31,7 @@ COUNT_CODES: frozenset[ProblemCode] = frozenset(
         "sequence_gap",
         "started_twice",
         "ended_without_started",
+        *LEVEL_CODES,
     }
 )
 # Said by other facts, in words of their own.

@@ -1,4 +1,4 @@
-"""Goodput: how many requests a second met their objectives, failed ones counted as not met.
+"""Goodput: how many requests a second met their objectives; those that failed, or never ended, have not.
 
 A request is good when it completed, its TTFT is at most ``ttft_slo_s`` and its TPOT at most ``tpot_slo_s`` (DistServe,
 OSDI 2024, arXiv 2401.09670). An answer of one token has no TPOT and is judged by its TTFT, counted apart; that is no
@@ -18,13 +18,17 @@ Met = Literal["good", "bad", "undecided"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Goodput:
-    """``n_sent`` = good + bad + undecided + failed. Rates and shares are (fewest, most), equal if none is open."""
+    """``n_sent`` = good + bad + undecided + failed + unfinished.
+
+    Rates and shares are (fewest, most), equal if none is open.
+    """
 
     n_sent: int
     n_good: int
     n_bad: int
     n_undecided: int
-    n_failed: int
+    n_failed: int  # those that could not be sent among them
+    n_unfinished: int  # started, and no line says how they ended
     n_by_ttft_alone: int  # answers of one token, within the others
     share: tuple[float, float] | None
     per_s: tuple[float, float] | None
@@ -35,7 +39,12 @@ class Goodput:
 
 
 def goodput(
-    rows: Iterable[Row], *, window_s: float | None, ttft_slo_s: float | None, tpot_slo_s: float | None
+    rows: Iterable[Row],
+    *,
+    window_s: float | None,
+    ttft_slo_s: float | None,
+    tpot_slo_s: float | None,
+    n_unfinished: int = 0,
 ) -> Goodput:
     """Count the measured requests of a window. An objective of None is none; with neither there is no goodput."""
     if window_s is not None and not window_s > 0:
@@ -48,7 +57,7 @@ def goodput(
             continue
         alone += row.request.n_completion_tokens == 1
         found.append(_met(row, ttft_slo_s, tpot_slo_s))
-    n_sent, n_good, n_undecided = len(found), found.count("good"), found.count("undecided")
+    n_sent, n_good, n_undecided = len(found) + n_unfinished, found.count("good"), found.count("undecided")
     why = None
     if ttft_slo_s is None and tpot_slo_s is None:
         why = "no objective is set ([limits] ttft_slo_s, tpot_slo_s)"
@@ -61,6 +70,7 @@ def goodput(
         n_bad=found.count("bad"),
         n_undecided=n_undecided,
         n_failed=found.count("failed"),
+        n_unfinished=n_unfinished,
         n_by_ttft_alone=alone,
         share=None if why else (ends[0] / n_sent, ends[1] / n_sent),
         per_s=None if why or window_s is None else (ends[0] / window_s, ends[1] / window_s),

@@ -4,6 +4,7 @@ A closed loop's user sends its next request a moment after its last one ended, s
 at every turn: a dip of at most ``TURN_S`` does not end a steady window.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from analysis.columns import Floats, Ints
 from analysis.run_clock import RunClock
-from evidence.records import Request
+from evidence.records import Request, Started
 
 STEADY_SHARE = 0.9
 TURN_S = 0.1
@@ -42,18 +43,26 @@ class Steady:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """When each request was sent and over, in seconds of one clock; those never sent are not among them."""
+    """When each request was sent and over, in seconds of one clock.
+
+    Those that were begun and never sent were not under way; ``tried`` holds when, for they belong to the level too.
+    """
 
     begins: Floats
     ends: Floats
+    tried: tuple[float, ...] = ()
 
     @property
     def first_s(self) -> float:
-        return float(self.begins.min())
+        return min(float(self.begins.min()), *self.tried, math.inf)
 
     @property
     def last_s(self) -> float:
-        return float(self.ends.max())
+        return max(float(self.ends.max()), *self.tried, -math.inf)
+
+    @property
+    def last_begun_s(self) -> float:
+        return max(float(self.begins.max()), *self.tried, -math.inf)
 
     def mean_within(self, begin_s: float, end_s: float) -> float:
         """The time-mean of requests under way: the integral of their number over the window."""
@@ -61,15 +70,17 @@ class Spans:
         return float(np.maximum(inside, 0.0).sum() / (end_s - begin_s))
 
 
-def spans_of(requests: Sequence[Request], clock: RunClock) -> Spans | None:
-    """None where nothing was sent."""
+def spans_of(requests: Sequence[Request], clock: RunClock, unended: Sequence[Started] = ()) -> Spans | None:
+    """None where nothing was sent. ``unended`` were started, and no line says how they ended."""
     found = [
         (at, at + (request.end_after_s or 0.0)) for request in requests if (at := clock.sent_s(request)) is not None
     ]
     if not found:
         return None
     columns = np.array(found, dtype=np.float64)
-    return Spans(begins=columns[:, 0], ends=columns[:, 1])
+    tried = [at for one in requests if clock.sent_s(one) is None and (at := clock.begun_s(one)) is not None]
+    tried += [clock.started_s(one) for one in unended]
+    return Spans(begins=columns[:, 0], ends=columns[:, 1], tried=tuple(tried))
 
 
 def steps(spans: Spans) -> tuple[Floats, Ints]:
@@ -85,7 +96,7 @@ def steady_window(spans: Spans | None, users: int | None) -> Steady:
     if spans is None:
         return Steady(begin_s=None, end_s=None, rule=RULE, why="no request of the level was sent")
     if users is None:
-        begin_s, end_s = spans.first_s, float(spans.begins.max())
+        begin_s, end_s = spans.first_s, spans.last_begun_s
         if end_s <= begin_s:
             return Steady(begin_s=None, end_s=None, rule=OPEN_RULE, why="fewer than two requests were sent")
         return Steady(begin_s=begin_s, end_s=end_s, rule=OPEN_RULE, why=None)

@@ -14,6 +14,8 @@ from evidence.errors import EvidenceError
 from evidence.inventory import FolderInfo, find_folders
 from evidence.launch_folder import open_launch
 
+UNDER_WAY = "a study that is being written has no verdict yet"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
@@ -84,7 +86,8 @@ def _entry(info: FolderInfo) -> Entry:
         if info.kind == "run":
             return _run(entry, load_run(info.path))
         if info.kind == "study":
-            return replace(entry, **entry_fields(info.path))
+            judged = replace(entry, **entry_fields(info.path))
+            return replace(judged, verdict=None, codes=(), why=UNDER_WAY) if info.being_written else judged
         if info.kind == "launch":
             launch = open_launch(info.path).launch
             return replace(

@@ -31,7 +31,8 @@ def _facts(view: LevelView) -> LevelFacts:
         achieved_ratio=None if loop is None else loop.achieved_ratio,
         lag_p99_s=None if loop is None else loop.lag_p99_s,
         ttft_median_s=None if loop is None else loop.ttft_median_s,
-        n_cap_hits=None if record is None else record.n_cap_hits,
+        n_cap_hits=None if loop is None else loop.n_cap_hits,
+        schedule_differs=None if loop is None else loop.differs,
     )
 
 

@@ -1,4 +1,6 @@
-"""What limits the single levels of a load run, as reasons of its verdict: one for each kind of limit. All degrade.
+"""What limits the single levels of a load run, as reasons of its verdict: one for each kind of limit.
+
+All degrade but one: a send lag that is not the one from the schedule was written by nobody who measured it.
 
 steady window   absent, below nine tenths of the time asked for, or below two answers' length
 open loop       fewer than 95 % of the scheduled rate; a p99 send lag above a tenth of the median TTFT; the cap hit
@@ -12,6 +14,7 @@ from analysis.facts import LevelFacts, Scope
 
 LEAST_RATE = 0.95  # of the rate an open loop was to send at, over the same arrivals
 LAG_SHARE = 0.1  # of the median TTFT
+INVALIDATE = frozenset({"schedule_differs"})
 STEADY_SHARE = 0.9  # of the steady time asked for
 STEADY_ANSWERS = 2.0  # a steady window shorter than so many median answers is mostly ramp and drain
 SHOWN = 3
@@ -25,6 +28,7 @@ LEVEL_REMEDIES: dict[str, str] = {
     "rate_not_achieved": "lower the rate, or send with more workers: what was measured is a lower rate than asked for",
     "send_lag": "latencies from the schedule hold the client's own lag: send with more workers, or at a lower rate",
     "cap_hit": "raise max_in_flight, or lower the rate: requests at the cap waited in this client, not in the server",
+    "schedule_differs": "send lags and instants contradict plan and level records: restore them, or repeat the run",
     "cached_shares_differ": "use cache policy `cold` (it salts prompts), or prompts of their own for each level",
 }
 _WORDS: dict[str, str] = {
@@ -36,6 +40,7 @@ _WORDS: dict[str, str] = {
     "rate_not_achieved": "the rate was not achieved",
     "send_lag": "requests were sent late",
     "cap_hit": "requests waited because max_in_flight were under way",
+    "schedule_differs": "send lags are not those from the schedule",
 }
 
 
@@ -58,6 +63,7 @@ def level_limits(levels: Sequence[LevelFacts]) -> Iterator[Limit]:
         ("rate_not_achieved", "latency", [(one.label, why) for one in levels if (why := _slow(one))]),
         ("send_lag", "latency", [(one.label, why) for one in levels if (why := _late(one))]),
         ("cap_hit", "latency", [(one.label, f"{one.n_cap_hits} requests") for one in levels if one.n_cap_hits]),
+        ("schedule_differs", "run", [(one.label, why) for one in levels if (why := one.schedule_differs)]),
     )
     for code, scope, at in found:
         if at:

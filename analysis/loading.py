@@ -15,16 +15,20 @@ from analysis.levels import LevelView, levels_of
 from analysis.measures import Row, measure
 from analysis.own_gpus import own_gpus
 from analysis.raw_check import LIMIT_BYTES, raw_check
+from analysis.request_checks import not_observable
 from analysis.run_clock import RunClock, run_clock
 from analysis.server import ServerSide, server_side
 from analysis.unsent import unsent_by_design
 from analysis.verdict import Reason, judge
 from evidence.errors import EvidenceError, Problem
 from evidence.gpu_records import GpuSample
+from evidence.kept import elsewhere
 from evidence.launch_folder import open_launch
 from evidence.reading import Run
 from evidence.records import Json, Launch, Manifest, Seal
 from evidence.verify import open_verified, verify
+
+LINES_ELSEWHERE = "lines elsewhere: digests of workers are sealed here, their lines are not"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,14 +93,17 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     rows = tuple(Row(request=request, measures=measure(request, max_draft_tokens=limit)) for request in run.requests)
     speculative = identity.speculative(run.manifest, launch)
     server = server_side(run, speculative=speculative, more_checks=(against_raw,))
+    if elsewhere(run.path, run.kept):
+        server = replace(server, checks=tuple(not_observable(one.name, LINES_ELSEWHERE) for one in server.checks))
     ended = {(request.worker, request.sequence) for request in run.requests}
-    unfinished = tuple(one.plan_id for one in run.started if (one.worker, one.sequence) not in ended)
-    clock = run_clock(run.requests, run.clocks)
+    unended = tuple(one for one in run.started if (one.worker, one.sequence) not in ended)
+    unfinished = tuple(one.plan_id for one in unended)
+    clock = run_clock(run.requests, run.clocks, run.started)
     levels = levels_of(
         plan=everything,
         records=run.levels,
         rows=rows,
-        unfinished=unfinished,
+        unfinished=unended,
         unsent=unsent,
         scenario=run.manifest.scenario,
         clock=clock,

@@ -48,6 +48,13 @@ def _one(run: LoadedRun) -> Answered:
 
 
 def _two(first: LoadedRun, second: LoadedRun) -> Answered:
+    ours, theirs = (
+        {(r.prompt_id, r.level, r.repeat) for r in (row.request for row in run.rows) if r.phase == "measured"}
+        for run in (first, second)
+    )
+    if not ours & theirs:
+        what = f"nothing to compare: {first.manifest.run_id} and {second.manifest.run_id} have no request in common"
+        raise AnalysisError(what, "name two runs that measured the same prompts at the same levels")
     found = compared_pairs(first, second)
     pairs = [pair for pair, _ in found]
     shown = outputs.as_json(pairs)

@@ -4,6 +4,7 @@ The kept segments of a request are read again by the code that made its record, 
 what is on file: instants, chunk marks, counts, text, usage, outcome. So a rewritten ``requests.jsonl`` is found even
 where its seal was rewritten with it. How the reading of the stream ended is not on file: a record agrees where any way
 of ending gives it. Up to a number of bytes every request is read again, beyond it a sample drawn by the run's own id.
+When a request was sent is held against its started line as well, in every one (``sent_check``).
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import Any, get_args
 
 from analysis.facts import Finding
 from analysis.request_checks import SHOWN, Check, not_observable
+from analysis.sent_check import TOLERANCE_S, SentCheck, against_stamps
 from evidence.errors import EvidenceError
 from evidence.frames import SegmentTuple
 from evidence.reading import Run, read_segments
@@ -26,7 +28,6 @@ from infra.wire.stream import read_stream
 
 NAME = "records against raw segments"
 LIMIT_BYTES = 16_000_000
-TOLERANCE_S = 1e-6  # t0 on the wall clock stands as a double, which resolves a quarter of that
 _ENDINGS: tuple[Ended, ...] = get_args(Ended)
 # What decided the outcome in place of the stream: our own fault, or a connection that never was.
 _NOT_BY_STREAM = frozenset({"client_error", "connect_refused", "connect_failed", "tls_failed"})
@@ -48,7 +49,7 @@ class RawCheck:
 
     def as_check(self) -> Check:
         """As one of the run's checks; a difference leaves no number of the run."""
-        if not self.n_kept:
+        if not self.n_kept and not self.differing:
             return not_observable(NAME, "no raw segments are on file")
         seen = f"{self.n_read} of {self.n_kept} requests with raw segments read again ({self.n_bytes / 1e6:.1f} MB)"
         if self.n_read < self.n_kept:
@@ -58,7 +59,7 @@ class RawCheck:
         if not self.differing:
             return Check(name=NAME, state="pass", seen=seen)
         shown = "; ".join(f"{plan_id}: {what}" for plan_id, what in self.differing[:SHOWN])
-        seen = f"{len(self.differing)} records say other than their raw segments ({shown}); {seen}"
+        seen = f"{len(self.differing)} records say other than their raw segments or started lines ({shown}); {seen}"
         finding = Finding(code="records_differ_from_raw", scope="run", seen=seen)
         return Check(name=NAME, state="fail", seen=seen, finding=finding)
 
@@ -68,21 +69,24 @@ def raw_check(run: Run, *, limit_bytes: int | None = LIMIT_BYTES) -> RawCheck:
     kept = [request for request in run.requests if request.wire is not None]
     chosen = _chosen(kept, limit_bytes)
     differing: list[tuple[str, str]] = []
+    sent = SentCheck(run)
+    unlike = {(one.worker, one.sequence): found for one in run.requests if (found := sent.difference(one)) is not None}
     for request in chosen:
         try:
             segments = read_segments(run, request.wire) if request.wire is not None else []
         except EvidenceError:
             continue  # a reference that points nowhere is a problem of the folder, and said there
-        found = difference(request, segments)
-        if found is not None:
+        found = difference(request, segments) or against_stamps(request, segments)
+        if found is not None and (request.worker, request.sequence) not in unlike:
             differing.append((request.plan_id, found))
+    named = [(one.plan_id, unlike[key]) for one in run.requests if (key := (one.worker, one.sequence)) in unlike]
     return RawCheck(
         n_ended=len(run.requests),
         n_kept=len(kept),
         n_read=len(chosen),
         n_bytes=sum(_size(request) for request in chosen),
         n_bytes_kept=sum(_size(request) for request in kept),
-        differing=tuple(differing),
+        differing=(*named, *differing),
     )
 
 

@@ -52,7 +52,7 @@ INTERVALS: dict[str, Callable[[Measures], Interval]] = {
 def summarise(run: LoadedRun) -> dict[str, Any]:
     """Everything ``summary --json`` prints for one run."""
     floor_s, why_no_floor = client_floor_s(run)
-    calibration, why_no_calibration = calibration_json(run.manifest, (row.request for row in run.measured))
+    calibration, why_no_calibration = calibration_json(run.manifest, (row.request for row in run.measured), run.path)
     whys = {"client_floor_s": why_no_floor, "calibration": why_no_calibration}
     return {
         "run_id": run.manifest.run_id,
@@ -104,8 +104,12 @@ def scope(run: LoadedRun) -> dict[str, Any]:
 
 
 def _concurrency(run: LoadedRun) -> int | str | None:
-    """Users at once, of several levels all in words; None in open loop, where nobody sets it."""
-    users = list(dict.fromkeys(view.users for view in run.levels if view.users is not None))
+    """Users at once, of several levels all in words; None in open loop, where nobody sets it.
+
+    Levels that a search did not visit are left out.
+    """
+    visited = [view for view in run.levels if view.record is not None or view.rows] or run.levels
+    users = list(dict.fromkeys(view.users for view in visited if view.users is not None))
     if not users:
         return None
     return users[0] if len(users) == 1 else f"{', '.join(map(str, users[:-1]))} and {users[-1]}, level by level"
@@ -163,7 +167,7 @@ def _group(run: LoadedRun, domain: str, level: str | None, rows: Sequence[Row], 
         "n_cut_by_max_tokens": sum(row.request.finish_reason == "length" for row in completed),
         **{name: _stats(name, read, completed, whole) for name, read in SINGLES.items()},
         **{name: _stats(name, read, completed, whole) for name, read in scheduled.items()},
-        **_delivered(run, level, rows),
+        **_delivered(run, domain, level, rows),
         "server": request_timings(done),
         "acceptance": group_acceptance(run.server, domain, level, done),
         "client_floor_s": floor_s,
@@ -171,17 +175,25 @@ def _group(run: LoadedRun, domain: str, level: str | None, rows: Sequence[Row], 
     }
 
 
-def _delivered(run: LoadedRun, level: str | None, rows: Sequence[Row]) -> dict[str, Any]:
+def _delivered(run: LoadedRun, domain: str, level: str | None, rows: Sequence[Row]) -> dict[str, Any]:
     """Goodput of a group, and at a level its throughput, over the whole level (without levels: over the whole run)."""
     view = next((one for one in run.levels if one.label == level), None)
     spans = view.spans if view is not None else spans_of([row.request for row in run.measured], run.clock)
     begin_s, end_s = (None, None) if spans is None else (spans.first_s, spans.last_s)
     window_s = None if begin_s is None or end_s is None or end_s <= begin_s else end_s - begin_s
     limits = limits_of(run.manifest.scenario)
-    good = goodput(rows, window_s=window_s, ttft_slo_s=limits.ttft_slo_s, tpot_slo_s=limits.tpot_slo_s)
+    n_unfinished = sum(_belongs(run.plan.get(plan_id, {}), domain, level) for plan_id in run.unfinished)
+    good = goodput(
+        rows,
+        window_s=window_s,
+        ttft_slo_s=limits.ttft_slo_s,
+        tpot_slo_s=limits.tpot_slo_s,
+        n_unfinished=n_unfinished,
+    )
     found: dict[str, Any] = {"goodput": good.as_json()}
     if view is not None and spans is not None and window_s is not None and begin_s is not None and end_s is not None:
-        found["throughput"] = throughput(rows, spans, begin_s, end_s, run.clock).as_json()
+        unended = [one for one in view.unended if _belongs(run.plan.get(one.plan_id, {}), domain, level)]
+        found["throughput"] = throughput(rows, spans, begin_s, end_s, run.clock, unended).as_json()
         found["throughput"].pop("mean_in_flight")  # of the level, not of a domain in it
     return found
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.levels_view import level_lines
 from analysis.quantiles import FLOORS
-from analysis.tables import Notes, ms, number, table, wrapped
+from analysis.tables import Notes, fine_ms, ms, number, table, wrapped
 
 FORMULAS = (
     "Medians by nearest rank, each request counts once. TTFT: to the first token of any kind; TTFV: to the first"
@@ -179,7 +179,8 @@ def _floor(summary: Fields, notes: Notes) -> list[str]:
     floors = summary["client_floor_s"]
     if floors is None:
         return [f"Client floor: {notes.dash(summary['why'].get('client_floor_s'))}"]
-    said = "Client floor (ms): " + ", ".join(f"{name.removesuffix('_s')} {ms(value)}" for name, value in floors.items())
+    told = [f"{name.removesuffix('_s')} {fine_ms(value)}" for name, value in floors.items()]
+    said = "Client floor (ms): " + ", ".join(told)
     cited = summary.get("calibration") or {}
     if cited.get("n_streams") is not None:
         said += f"; calibrated at {cited['n_streams']} streams of {cited['chunks_per_s']:g} chunks/s"
@@ -188,6 +189,8 @@ def _floor(summary: Fields, notes: Notes) -> list[str]:
         lines += wrapped(f"Beyond the calibration: {beyond}: the floor is a lower bound.")
     for differs in cited.get("differs") or ():
         lines += wrapped(f"The calibration differs: {differs}.")
+    for doubt in cited.get("unverified") or ():
+        lines += wrapped(f"The calibration: {doubt}.")
     return lines
 
 

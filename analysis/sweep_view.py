@@ -7,7 +7,7 @@ from analysis import sweep_server_tables as server_tables
 from analysis import sweep_tables as tables
 from analysis.summary_view import scope_lines
 from analysis.sweep_cells import TextCells
-from analysis.tables import ms, wrapped
+from analysis.tables import fine_ms, ms, wrapped
 
 Fields = Mapping[str, Any]
 LEGEND = (
@@ -136,7 +136,7 @@ def capacity_notes(report: Fields) -> list[str]:
 def _floor(report: Fields) -> list[str]:
     """The client's own part of each latency, as the calibration cited by a run has it."""
     told = dict.fromkeys(
-        ", ".join(f"{name} {ms(value)} ms" for name, value in floors.items())
+        ", ".join(f"{name} {fine_ms(value)} ms" for name, value in floors.items())
         for floors in report["client_floor_s"].values()
         if floors
     )

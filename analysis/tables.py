@@ -85,6 +85,11 @@ def ms(value_s: float) -> str:
     return f"{value_ms:.1f}" if value_ms >= 10 else f"{value_ms:.2f}"
 
 
+def fine_ms(value_s: float) -> str:
+    """As ``ms``, with the digits that a few microseconds need: 0.43, 0.0031."""
+    return ms(value_s) if value_s == 0 or value_s >= 1e-4 else f"{value_s * 1000:.4f}"
+
+
 def number(value: float, digits: int = 2) -> str:
     """A plain decimal number."""
     return f"{value:.{digits}f}"

@@ -14,7 +14,10 @@ from analysis.columns import packed
 from analysis.in_flight import Spans
 from analysis.measures import Row
 from analysis.run_clock import RunClock
-from evidence.records import Request
+from evidence.records import Request, Started
+
+# A window's edge is often the very instant of a segment, and comes out of sums of doubles that do not undo each other.
+EDGE_S = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +43,24 @@ class Throughput:
         return found
 
 
-def throughput(rows: Sequence[Row], spans: Spans, begin_s: float, end_s: float, clock: RunClock) -> Throughput:
-    """Over [begin_s, end_s] of the run's clock, which must have a length. ``rows`` may reach beyond it."""
+def throughput(
+    rows: Sequence[Row], spans: Spans, begin_s: float, end_s: float, clock: RunClock, unended: Sequence[Started] = ()
+) -> Throughput:
+    """Over [begin_s, end_s] of the run's clock, which must have a length. ``rows`` may reach beyond it.
+
+    ``unended`` were started, and no line says how they ended: they count as started only.
+    """
     window_s = end_s - begin_s
-    least = most = n_started = n_completed = n_failed = n_uncounted = n_unknown = 0
+    least = most = n_completed = n_failed = n_uncounted = n_unknown = 0
+    n_started = sum(begin_s <= clock.started_s(one) <= end_s for one in unended)
     for row in rows:
         request = row.request
-        sent_s = clock.sent_s(request)
+        sent_s = clock.begun_s(request)
         if sent_s is None:
-            continue  # it failed to connect, at no known instant
+            continue  # it failed to connect, and no line says when it was started
         n_started += begin_s <= sent_s <= end_s
-        ended_inside = begin_s < sent_s + (request.end_after_s or 0.0) <= end_s
+        ended_s = sent_s + (request.end_after_s or 0.0)
+        ended_inside = begin_s < ended_s <= end_s or begin_s == sent_s == ended_s
         n_completed += ended_inside and request.outcome == "completed"
         n_failed += ended_inside and request.outcome != "completed"
         low, high = tokens_within(request, begin_s - sent_s, end_s - sent_s)
@@ -83,8 +93,10 @@ def throughput(rows: Sequence[Row], spans: Spans, begin_s: float, end_s: float, 
 def tokens_within(request: Request, begin_s: float, end_s: float) -> tuple[int, int] | tuple[None, None]:
     """Fewest and most tokens of one request that arrived in [begin_s, end_s] from its t0; None where none are counted.
 
-    A request that lies outside altogether has none inside, counted or not.
+    A request that lies outside altogether has none inside, counted or not. A segment within a microsecond of an edge is
+    inside.
     """
+    begin_s, end_s = begin_s - EDGE_S, end_s + EDGE_S
     marks = packed(request.chunks)
     if not len(marks) or marks.after_s[0] > end_s or marks.after_s[-1] < begin_s:
         return 0, 0

@@ -16,12 +16,13 @@ Decided where the rules leave room:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from analysis.facts import RunFacts, Scope
 from analysis.lateness import Late
-from analysis.level_limits import LEVEL_REMEDIES, level_limits
+from analysis.level_limits import INVALIDATE, LEVEL_REMEDIES, level_limits
+from analysis.tables import fine_ms
 
 Severity = Literal["DEGRADED", "INVALID"]
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
@@ -244,7 +245,11 @@ def _client(facts: RunFacts) -> Iterator[Reason]:
             continue
         heavy = floor.floor_s > FLOOR_INVALIDATES * floor.median_s
         at = "" if floor.level is None else f" at {floor.level}"
-        seen = f"client floor of {floor.metric}: {floor.floor_s:.6f} s beside a median of {floor.median_s:.6f} s{at}"
+        same = [one.metric for one in facts.floors if replace(one, metric=floor.metric) == floor]
+        if same[0] != floor.metric:
+            continue  # said with the first of them
+        beside = f"{fine_ms(floor.floor_s)} ms beside a median of {fine_ms(floor.median_s)} ms{at}"
+        seen = f"client floor of {' and '.join(same)}: {beside}"
         yield (_invalid if heavy else _degraded)("client_floor", floor.scope, seen)
     if facts.late_for_latency is not None:
         yield from _late("latency", facts.late_for_latency)
@@ -274,7 +279,7 @@ def _late(scope: Scope, late: Late) -> Iterator[Reason]:
 
 def _levels(facts: RunFacts) -> Iterator[Reason]:
     for limit in level_limits(facts.levels):
-        yield _degraded(limit.code, limit.scope, limit.seen)
+        yield (_invalid if limit.code in INVALIDATE else _degraded)(limit.code, limit.scope, limit.seen)
     if facts.gpu_shared:
         for scope in TIMES:
             yield _degraded("gpu_shared", scope, facts.gpu_shared)

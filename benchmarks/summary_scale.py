@@ -220,13 +220,29 @@ def write_run(runs_dir: Path, n_requests: int, n_chunks: int, users: Sequence[in
             begun |= {"started_at_unix_s": UNIX_S, "started_at_monotonic_s": MONOTONIC_S}
             started.write(json.dumps(begun).encode() + b"\n")
             ended.write(written)
+    times = level_times(lines, n_chunks)
     for number, n_users in enumerate(users):
-        run.level(level_record(number, n_users, sum(line.level == f"users={n_users}" for line in lines)))
+        label = f"users={n_users}"
+        run.level(level_record(number, n_users, sum(line.level == label for line in lines), *times[label]))
     run.seal()
     return run.path
 
 
-def level_record(index: int, n_users: int, n_requests: int) -> Level:
+def level_times(lines: Sequence[PlannedRequest], n_chunks: int) -> dict[str, tuple[float, float]]:
+    """When each level begins and is drained, in seconds from the first request on: as ``request_lines`` sends them."""
+    took_s = answer(n_chunks)[-1][0]
+    found: dict[str, tuple[float, float]] = {}
+    begin_s, level, place = 0.0, None, 0
+    for line in lines:
+        if line.level != level:
+            begin_s, level, place = begin_s + (place + 2) * took_s, line.level, 0
+        place += 1
+        if level is not None:
+            found[level] = (begin_s, begin_s + (place + 1) * took_s)
+    return found
+
+
+def level_record(index: int, n_users: int, n_requests: int, begin_s: float, end_s: float) -> Level:
     return Level(
         run_id=RUN_ID,
         index=index,
@@ -236,11 +252,11 @@ def level_record(index: int, n_users: int, n_requests: int) -> Level:
         rate_per_s=None,
         target_tokens=None,
         steady_s=None,
-        began_at_unix_s=UNIX_S,
-        began_at_monotonic_s=MONOTONIC_S,
-        full_after_s=1.0,
-        drain_after_s=10.0,
-        drained_after_s=11.0,
+        began_at_unix_s=UNIX_S + begin_s,
+        began_at_monotonic_s=MONOTONIC_S + begin_s,
+        full_after_s=0.0,
+        drain_after_s=end_s - begin_s,
+        drained_after_s=end_s - begin_s,
         n_planned=n_requests,
         n_started=n_requests,
         n_completed=n_requests,
@@ -255,10 +271,10 @@ def scrapes(run: RunWriter, lines: Sequence[PlannedRequest], n_chunks: int) -> N
     at_s, served = MONOTONIC_S - 20, sum(line.level is None for line in lines)
     for _ in range(3):
         _scrape(run, "idle-check", None, served, n_chunks, at_s)
-    for level in dict.fromkeys(line.level for line in lines if line.level is not None):
-        _scrape(run, "before", level, served, n_chunks, at_s)
+    for level, (begin_s, end_s) in level_times(lines, n_chunks).items():
+        _scrape(run, "before", level, served, n_chunks, MONOTONIC_S + begin_s)
         served += sum(line.level == level for line in lines)
-        _scrape(run, "after", level, served, n_chunks, at_s)
+        _scrape(run, "after", level, served, n_chunks, MONOTONIC_S + end_s)
 
 
 def _scrape(run: RunWriter, role: Any, level: str | None, served: int, n_chunks: int, at_s: float) -> None:

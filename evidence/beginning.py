@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from evidence.errors import EvidenceError
 from evidence.layout import MANIFEST
-from evidence.lines import canonical
+from evidence.lines import canonical, first_fault
 from evidence.records import Json, Manifest
 from evidence.redact import KnownSecrets, redact_json, redact_text
 
@@ -25,8 +25,9 @@ def redacted_manifest(manifest: Manifest, path: Path) -> Manifest:
     try:
         return Manifest.model_validate(manifest.model_dump(warnings=False) | changed)
     except ValidationError as error:
+        what = f"does not meet its schema: {first_fault(error)}"
         remedy = "make it through its constructor with the types its schema names"
-        raise EvidenceError(path / MANIFEST, f"does not meet its schema: {error}", remedy, writing=True) from error
+        raise EvidenceError(path / MANIFEST, what, remedy, writing=True) from error
 
 
 def checked_plan(

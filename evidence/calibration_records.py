@@ -8,15 +8,19 @@ Schema history
 """
 
 import hashlib
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from evidence.errors import EvidenceError
+from evidence.layout import SEAL
 from evidence.records import SCHEMA_VERSION, Count, Json, Record, Seconds, Sha256, Version
 
 MAX_BYTES = 1 << 20
+SHOWN = 120  # characters of a path
+CLOCKS_APART_S = 60.0  # of two machines that share their runs
 
 
 class Error(Record):
@@ -57,17 +61,44 @@ class Calibration(Record):
 def read_calibration(path: Path) -> tuple[Calibration, str]:
     """A calibration and the SHA-256 of its file. Raises EvidenceError for a file that cannot be read or is none."""
     try:
-        data = path.read_bytes()[: MAX_BYTES + 1]
-    except OSError as error:
-        what = f"cannot be read ({error.strerror or error})"
+        if path.exists() and not path.is_file():
+            raise EvidenceError(path, "is no regular file", "name a file that `python -m study calibrate` wrote")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # a null byte in the path is the latter
+        what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
         raise EvidenceError(path, what, "name a file that `python -m study calibrate` wrote") from error
     try:
         if len(data) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
         found = Calibration.model_validate_json(data)
     except (ValidationError, ValueError) as error:
-        first = str(error).splitlines()[-1] if isinstance(error, ValidationError) else str(error)
+        first = _first_of(error) if isinstance(error, ValidationError) else str(error)
         raise EvidenceError(
             path, f"is no calibration: {first.strip()}", "name a file that `python -m study calibrate` wrote"
         ) from error
     return found, hashlib.sha256(data).hexdigest()
+
+
+def doubts(path: Path, made: Calibration) -> list[str]:
+    """In words, why the calibration of this file cannot be traced to the run it was made by; [] where it can.
+
+    The run lies beside it with the seal that the calibration names, and it was not made in the future.
+    """
+    said = []
+    try:
+        digest = hashlib.sha256((path.parent / made.run_dir / SEAL).read_bytes()).hexdigest()
+    except (OSError, ValueError):  # a null byte in the path is the latter
+        said.append(f"its run {made.run_dir[:SHOWN]!r} is not there: not verified")
+    else:
+        if digest != made.run_seal_sha256:
+            said.append(f"the seal of its run {made.run_dir[:SHOWN]!r} differs: not verified")
+    ahead_s = made.made_at_unix_s - time.time()
+    if ahead_s > CLOCKS_APART_S:
+        said.append(f"it says that it was made {ahead_s:.0f} s in the future: not verified")
+    return said
+
+
+def _first_of(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"

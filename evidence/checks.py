@@ -10,6 +10,7 @@ from evidence.counts import differences
 from evidence.errors import Problem
 from evidence.kept import elsewhere
 from evidence.layout import PLAN, SEAL, STARTED, WORKERS
+from evidence.level_checks import level_problems
 from evidence.lines import Located
 from evidence.reading import find_frames
 from evidence.records import Json, Request, Started
@@ -30,6 +31,7 @@ def check_contents(contents: Contents) -> tuple[Problem, ...]:
     ]
     problems += _plan(contents)
     problems += _requests(contents)
+    problems += level_problems(contents)
     problems += _wire(contents)
     return tuple(problems)
 

@@ -35,12 +35,22 @@ ProblemCode = Literal[
     "wrong_worker",
     "differs_from_plan",
     "output_sha256_mismatch",
+    # levels
+    "level_duplicate",
+    "level_differs",  # from the plan or the scenario
+    "level_counts_mismatch",  # with the lines of its requests
+    "level_instants",  # that cannot follow each other
+    "sent_outside_level",
     # raw segments
     "wire_out_of_range",
     "wire_frames_mismatch",
     "wire_unreferenced",
     "wire_without_reason",
 ]
+
+LEVEL_CODES: frozenset[ProblemCode] = frozenset(
+    {"level_duplicate", "level_differs", "level_counts_mismatch", "level_instants", "sent_outside_level"}
+)
 
 
 class Problem(NamedTuple):

@@ -24,7 +24,7 @@ from evidence.checks import check_contents, summarised
 from evidence.contents import Contents, read_contents
 from evidence.counts import count
 from evidence.durable import AppendFile, cannot_write, write_whole
-from evidence.errors import EvidenceError, Problem
+from evidence.errors import LEVEL_CODES, EvidenceError, Problem
 from evidence.gpu_records import GpuSample
 from evidence.layout import (
     CLOCKS,
@@ -57,7 +57,10 @@ from evidence.worker import WorkerWriter
 from evidence.worker_records import Kept, WorkerClock, WorkerEvent
 
 # Found at the end of a run that was stopped, or that met a full disk: the seal counts them and says so.
-_SEALED_WITH = frozenset({"seal_missing", "unfinished", "planned_not_started", "torn_tail", "wire_unreferenced"})
+# What is odd about a level is for the verdict, and no reason to lose the run.
+_SEALED_WITH = frozenset(
+    {"seal_missing", "unfinished", "planned_not_started", "torn_tail", "wire_unreferenced", *LEVEL_CODES}
+)
 
 
 class RunWriter:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from evidence.durable import cannot_write, is_special, write_whole
 from evidence.errors import EvidenceError, Problem, ProblemCode
 from evidence.layout import ENGINE_LOG, LAUNCH, NOTICED, SEAL, is_plain_name
-from evidence.lines import decode_one, encode
+from evidence.lines import decode_one, encode, first_fault
 from evidence.notices import NoticeBook
 from evidence.processes import FolderLock, began_by, living_writer, process_lives
 from evidence.records import Launch, Record, Seal
@@ -217,8 +217,9 @@ def _redacted(launch: Launch, path: Path) -> Launch:
         }
         return Launch.model_validate(fields)
     except (ValidationError, TypeError, AttributeError) as error:
+        what = f"does not meet its schema: {first_fault(error)}"
         remedy = "make it through its constructor with the types its schema names"
-        raise EvidenceError(path / LAUNCH, f"does not meet its schema: {error}", remedy, writing=True) from error
+        raise EvidenceError(path / LAUNCH, what, remedy, writing=True) from error
 
 
 def _mask_file(path: Path, secrets: KnownSecrets) -> bool:

@@ -5,7 +5,7 @@ from typing import Literal
 from evidence.records import SCHEMA_VERSION, Count, Record, Seconds, Version
 
 LevelKind = Literal["concurrency", "context", "arrivals"]
-LevelEnd = Literal["requests", "time", "plan exhausted", "stopped"]
+LevelEnd = Literal["requests", "time", "plan exhausted", "worker lost", "stopped"]
 
 
 class Level(Record):
@@ -35,4 +35,4 @@ class Level(Record):
     n_failed: Count  # any other outcome but "cancelled"
     n_cancelled: Count
     n_cap_hits: Count | None = None  # requests that waited because max_in_flight were under way; None in closed loop
-    ended_by: LevelEnd
+    ended_by: LevelEnd  # "worker lost": what was left of the plan had been dealt to one that was lost

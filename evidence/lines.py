@@ -65,7 +65,7 @@ def encode(record: Record, path: Path, secrets: KnownSecrets = _NO_SECRETS) -> E
     except (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise EvidenceError(
             path,
-            f"a {schema.__name__} record does not meet its schema: {_first(error)}",
+            f"a {schema.__name__} record does not meet its schema: {first_fault(error)}",
             "make it through its constructor with the types its schema names",
             value=repr(record)[:200],
             writing=True,
@@ -102,7 +102,7 @@ def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None)
                     f"schema version {one['input']!r} of {schema.__name__}; this program reads version {SCHEMA_VERSION}"
                 )
                 return Problem("unknown_schema_version", detail, file, line)
-        return Problem("schema_violation", f"{schema.__name__}: {_first(error)}", file, line)
+        return Problem("schema_violation", f"{schema.__name__}: {first_fault(error)}", file, line)
     if "schema_version" not in record.model_fields_set:
         return Problem("schema_violation", f"{schema.__name__}: schema_version: is not there", file, line)
     _share_field_names(record)
@@ -144,7 +144,7 @@ def _hashed_anew(fields: dict[str, Json]) -> dict[str, Json]:
     return fields
 
 
-def _first(error: Exception) -> str:
+def first_fault(error: Exception) -> str:
     """The first thing that is wrong, with the value seen."""
     if not isinstance(error, ValidationError):
         return str(error)

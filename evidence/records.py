@@ -3,7 +3,8 @@
 Schema history
     1  first version: manifest, started, request, scrape, health, seal, launch, notice, writer.
        added since, nothing else changed: window (``windows.jsonl``, window_records.py), GPU sample (``gpu.jsonl``,
-       gpu_records.py), level (``levels.jsonl``, level_records.py), and of requests ``send_lag_s``.
+       gpu_records.py), level (``levels.jsonl``, level_records.py), and of requests ``send_lag_s``; of levels
+       ``ended_by`` "worker lost".
 
 An unknown version or field is refused by name. Unknown values are None and the reason stands beside
 them; 0, "" and -1 are values. Durations are seconds on one monotonic clock, counted from t0 (the instant just before

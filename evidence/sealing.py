@@ -10,7 +10,7 @@ from evidence.counts import Counts
 from evidence.durable import cannot_write, folder_files, sha256_file, write_whole
 from evidence.errors import EvidenceError
 from evidence.layout import SEAL
-from evidence.lines import encode
+from evidence.lines import encode, first_fault
 from evidence.records import Seal
 
 NO_REQUESTS = Counts(planned=0, started=0, completed=0, failed={}, cancelled=0, unfinished=0)
@@ -50,7 +50,7 @@ def close_folder(
         raise cannot_write(path / SEAL, error) from error
     except ValidationError as error:
         raise EvidenceError(
-            path / SEAL, f"cannot be made: {error}", "remove files with undecodable names", writing=True
+            path / SEAL, f"cannot be made: {first_fault(error)}", "remove files with undecodable names", writing=True
         ) from error
     write_whole(path / SEAL, encode(seal, path / SEAL).line)
     return seal

@@ -2,13 +2,14 @@
 
 A calibration fits when it was made with the same transport on a host of the same processor, number of cores,
 kernel, Python and gevent. Of those that fit, the lightest one that covers the run's streams is taken, the newest first;
-where none covers them, the heaviest, and the analysis says that the run goes beyond it.
+where none covers them, the heaviest, and the analysis says that the run goes beyond it. One that cannot be traced to
+its own sealed run is taken only where no other fits, and what is in doubt is said with it.
 """
 
 import os
 from pathlib import Path
 
-from evidence.calibration_records import Calibration, read_calibration
+from evidence.calibration_records import Calibration, doubts, read_calibration
 from evidence.errors import EvidenceError
 from evidence.layout import CALIBRATIONS
 from evidence.records import Json, Missing
@@ -65,6 +66,7 @@ def cited_calibration(
             why += f"; not read: {'; '.join(unreadable[:SAID])}{more}"
         return None, Missing(what=WHAT, why=why)
     n_streams = streams_a_process(plan, n_workers)
+    fitting = [one for one in fitting if not doubts(one[0], one[1])] or fitting
     fitting.sort(key=lambda one: one[1].made_at_unix_s, reverse=True)
     covering = [one for one in fitting if one[1].n_streams >= n_streams]
     path, found, digest = (
@@ -107,5 +109,5 @@ def _cited(path: Path, found: Calibration, digest: str, options: Options, differ
         "client_floor_s": found.client_floor_s,
         "floor_quantile": found.floor_quantile,
         "errors": {name: error.model_dump(mode="json") for name, error in found.errors.items()},
-        "differs": differs,
+        "differs": [*differs, *doubts(path, found)],
     }

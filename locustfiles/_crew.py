@@ -52,6 +52,7 @@ class Tally(BaseModel):
     n_failed: int = 0
     n_cancelled: int = 0
     n_cap_hits: int = 0
+    n_lost: int = 0  # not taken, and never will be: dealt to a worker that is gone
     began_at_monotonic_s: float | None = None  # by the clock of the process that records; None: as it was ordered
 
     def __add__(self, other: Self) -> "Tally":

@@ -16,6 +16,7 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from evidence.errors import EvidenceError
 from evidence.frames import SegmentTuple
 from evidence.records import Request, Started, WireRef
 from infra.wire.stamps import Segment
@@ -98,7 +99,7 @@ class Desk:
         self._n_bytes += ended.n_bytes
         self._is_empty.clear()
         if self._greenlet is None:
-            self._greenlet = gevent.spawn(self._work)
+            self._greenlet = gevent.spawn(self._worked)
             self._greenlet.link_exception(lambda dead: self._fail(dead.exception))
         self._has_some.set()
         if self._n_bytes > MOST_WAITING_BYTES:
@@ -108,6 +109,13 @@ class Desk:
     def drain(self) -> None:
         """Waits until every line is written, or cannot be any more."""
         self._is_empty.wait()
+
+    def _worked(self) -> None:
+        """What cannot be written is told in words, without the traceback that gevent prints of a greenlet's death."""
+        try:
+            self._work()
+        except EvidenceError as error:
+            self._fail(error)
 
     def _work(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from typing import Any
 import gevent
 import psutil
 
+from evidence.errors import EvidenceError
 from evidence.records import Health, Request
 from locustfiles._reading import reader
 
@@ -75,8 +76,11 @@ class HealthMonitor:
             self._gc_pauses_s.append(time.perf_counter() - self._gc_started_s)
 
     def _watch(self) -> None:
-        while not self._stopping:
-            self._sink(self._one_interval())
+        try:
+            while not self._stopping:
+                self._sink(self._one_interval())
+        except EvidenceError as error:  # told in words, without the traceback that gevent prints of a greenlet's death
+            self._on_failure(error)
 
     def _one_interval(self) -> Health:
         began_s = time.perf_counter()

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
 from evidence.layout import REQUESTS
+from evidence.lines import first_fault
 from evidence.mirror import Mirror
 from evidence.records import Request
 from evidence.replication import Batch, Have
@@ -73,6 +74,6 @@ class LinesIn:
         try:
             return Request.model_validate_json(line)
         except ValidationError as error:
-            what = f"worker {worker} sent a record that is none: {error}"
+            what = f"worker {worker} sent a record that is none: {first_fault(error)}"
             remedy = "run the same version of this program on the master and on every worker"
             raise EvidenceError(self._writer.path, what, remedy, writing=True) from error

@@ -204,11 +204,26 @@ def _shards(text: str) -> str:
     raise UsageError(f"--shards {text!r} is none: give ship, keep, a folder (with a /) or a URL")
 
 
+def _transport(name: str) -> Literal["wire", "openai"]:
+    """The web form passes the command line's own check by."""
+    if name not in ("wire", "openai"):
+        raise UsageError(f"--transport {name[:40]!r} is none: give wire or openai")
+    return "openai" if name == "openai" else "wire"
+
+
+def _refuse_null_bytes(parsed: Namespace) -> None:
+    """No path, name or URL has one, and the system's calls raise at it."""
+    for name in ("scenario", "arm", "label", "run_dir", "model", "calibration", "shards", "note"):
+        if "\0" in (getattr(parsed, name) or ""):
+            raise UsageError(f"--{name.replace('_', '-')} holds a null byte: type it without")
+
+
 def read_options(parsed: Namespace, host: str | None) -> Options:
     """Options from Locust's parsed command line.
 
     Raises UsageError naming the option, its value and what to do.
     """
+    _refuse_null_bytes(parsed)
     if not parsed.scenario:
         raise UsageError("--scenario is missing: name a file, e.g. --scenario scenarios/sequential.toml")
     if bool(parsed.arm) == bool(parsed.label):
@@ -225,7 +240,7 @@ def read_options(parsed: Namespace, host: str | None) -> Options:
         run_dir=Path(parsed.run_dir or "runs"),
         model=parsed.model or None,
         metrics_urls=tuple(metrics) or (checked_host + "/metrics",),
-        transport=parsed.transport,
+        transport=_transport(parsed.transport),
         extra_body=_extra_body(parsed.extra_body),
         headers=own_headers(parsed),
         note=parsed.note or None,

@@ -7,7 +7,8 @@ kept in ``failure`` and decides the exit code: 3 where evidence could not be wri
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
 from evidence.layout import new_id
 from evidence.level_records import Level
+from evidence.records import Manifest
 from evidence.redact import collect_secrets
 from evidence.worker import WorkerWriter
 from infra.engines.identify import request_extras
@@ -94,18 +96,20 @@ class Recorder:
             n_workers=n_workers,
         )
         secrets = collect_secrets(dict(os.environ), self.keys.headers)
+        self._briefing(0, manifest)  # what no worker could be told is refused before there is a folder
         self.writer = RunWriter.create(options.run_dir, self.run_id, manifest, plan.requests, secrets=secrets)
-        for name, body in probed.bodies().items():
-            self.writer.server_body(name, body)
-        self._telemetry = Telemetry(
-            self.writer,
-            options,
-            engine=probed.facts.adapter,
-            version=probed.facts.version,
-            interval_s=plan.scenario.telemetry.scrape_interval_s,
-            headers=self.keys.headers,
-            on_failure=self.beside_failed,
-        )
+        with self.undone_where_it_fails():
+            for name, body in probed.bodies().items():
+                self.writer.server_body(name, body)
+            self._telemetry = Telemetry(
+                self.writer,
+                options,
+                engine=probed.facts.adapter,
+                version=probed.facts.version,
+                interval_s=plan.scenario.telemetry.scrape_interval_s,
+                headers=self.keys.headers,
+                on_failure=self.beside_failed,
+            )
         self._give_up: Callable[[], None] | None = None
         self._window_open = False
         self._sealed = False
@@ -115,20 +119,31 @@ class Recorder:
     def path(self) -> Path:
         return self.writer.path
 
+    @contextmanager
+    def undone_where_it_fails(self) -> Iterator[None]:
+        """What raises within leaves no half-open run: its folder's files are closed, and it stays unsealed."""
+        with ExitStack() as undo:
+            undo.callback(self.writer.close)
+            yield
+            undo.pop_all()
+
     def briefing(self, worker: int) -> Briefing:
         """What the process that is worker ``worker`` must know to send its part."""
+        return self._briefing(worker, self.writer.manifest)
+
+    def _briefing(self, worker: int, manifest: Manifest) -> Briefing:
         limits = self.plan.scenario.limits
         return Briefing(
             run_id=self.run_id,
             worker=worker,
-            manifest_json=self.writer.manifest.model_dump_json(),
+            manifest_json=manifest.model_dump_json(),
             host=self.options.host,
             transport=self.options.transport,
             model=self._model,
             request_extra=self._extra,
             timeout_s=limits.timeout_s,
             stall_s=limits.stall_s,
-            wire_limit_bytes=self.writer.manifest.wire_limit_bytes,
+            wire_limit_bytes=manifest.wire_limit_bytes,
         )
 
     def sink(self, worker: int) -> WorkerWriter:

@@ -35,7 +35,8 @@ class RunningLevel:
         if self.kind != "arrivals" and self._full_at_s is None and tally.n_let_go >= self.users:
             self._full_at_s = now_s
         if self.drain_at_s is None and tally.n_left == 0:
-            self.drain(now_s, "requests" if self.level.steady_s is None else "plan exhausted")
+            sent_all: LevelEnd = "requests" if self.level.steady_s is None else "plan exhausted"
+            self.drain(now_s, "worker lost" if tally.n_lost else sent_all)
 
     def time_is_up(self, now_s: float) -> bool:
         return self._steady_left_s(now_s) == 0

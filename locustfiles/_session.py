@@ -24,9 +24,10 @@ class Session:
     def __init__(self, options: Options, plan: Plan) -> None:
         self.recorder = Recorder(options, plan)
         self.plan = plan = self.recorder.plan
-        self.sender = Sender(
-            self.recorder.briefing(0), self.recorder.sink(0), self.recorder.keys, age=self.recorder.age
-        )
+        with self.recorder.undone_where_it_fails():
+            self.sender = Sender(
+                self.recorder.briefing(0), self.recorder.sink(0), self.recorder.keys, age=self.recorder.age
+            )
         self.sender.on_ended = self._ended
         self.progress = Progress(options.arm or options.label or "", len(plan.requests), lambda: self.sender.in_flight)
         self.crew = Crew(self.sender, plan)

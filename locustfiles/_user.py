@@ -172,7 +172,8 @@ def _refuse_other_kinds(environment: Environment, plan: Plan) -> None:
 def _quieten(parsed: Any) -> None:
     """Locust's tables of rounded percentiles are a live view at best: one progress bar and the verdict are printed."""
     parsed.only_summary = True
-    logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
+    for name in ("locust.stats_logger", "httpx2"):  # the latter has a line for each request
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _refuse_what_does_not_run(parsed: Any, *, sequential: bool) -> None:

@@ -1,6 +1,7 @@
 """The runs started from one web UI, one at a time: opened before Locust is told, sealed and judged afterwards."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -148,7 +149,10 @@ class WebRuns:
         report = self._path.parent / f"{self._path.name}.report.html"
         said = _said("report", str(self._path), "--out", str(report))
         self._report = report if report.is_file() else None
-        outcome = {0: "it stands", 1: "the evidence says no"}.get(code or 0, "evidence could not be written")
+        word = re.search(r"  (VALID|DEGRADED|INVALID)$", self._verdict, re.MULTILINE)
+        outcome = word[1] if word else "there is no verdict"
+        if code not in (None, 0, 1):
+            outcome = "evidence could not be written"
         no_report = "" if self._report is not None else f"; there is no report: {said}"
         self._state, self._message = "sealed", f"sealed: {outcome}{no_report}"
 

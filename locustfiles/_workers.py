@@ -143,9 +143,8 @@ class Workers:
         for member in self._roster.members.values():
             own = member.tally if member.deal == self._deal else Tally(n_seats=member.tally.n_seats)
             if member.lost or member.totals is not None:
-                own = own.model_copy(
-                    update=dict.fromkeys(("n_seats", "n_let_go", "n_left", "n_under_way", "n_unread"), 0)
-                )
+                gone = dict.fromkeys(("n_seats", "n_let_go", "n_left", "n_under_way", "n_unread"), 0)
+                own = own.model_copy(update=gone | {"n_lost": own.n_left})
             total = total + own
         seats = [member.tally.n_seats for member in self._roster.taking_part()]
         if seats and max(seats) != min(seats):

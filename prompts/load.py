@@ -20,12 +20,14 @@ from typing import Annotated, NoReturn
 from pydantic import Field, ValidationError, field_validator
 
 from prompts.checks import Check, Json, StrictModel
+from prompts.regular import NotRegularError, read_regular
 
 DOMAINS = ("code", "prose", "json")  # the stock, each in prompts/<domain>.jsonl
 WARMUP = "warmup"
 RESERVED = {WARMUP: "prompts that are never measured", "all": "the sum of all domains"}  # no domain of an own file
 
 _BOM = b"\xef\xbb\xbf"
+_MOST_BYTES = 1 << 30  # of a prompt file
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
 
@@ -138,9 +140,9 @@ def _lines_of(path: Path) -> list[bytes]:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        _fail(path, None, str(path), f"cannot be read ({error.strerror})", "check the path and its permissions")
+        return read_regular(path, _MOST_BYTES)
+    except NotRegularError as error:
+        _fail(path, None, str(path), error.what, error.remedy)
 
 
 def _prompt_of(path: Path, line: int, raw: bytes) -> Prompt:

@@ -13,6 +13,8 @@ from scenarios.section import Requests, Seconds, Section, Tokens
 from scenarios.strict_toml import refusal
 
 MAX_RATE_PER_S = 100_000.0  # beyond what one client, or a hundred, can send
+MOST_S = 10 * 365 * 86_400.0  # from the first arrival to the last, of a trace too
+_LONGEST_GAP = 37  # mean gaps: the longest that 53 random bits draw
 
 Users = Annotated[int, Field(ge=1, le=100_000)]
 Rate = Annotated[float, Field(gt=0, le=MAX_RATE_PER_S)]
@@ -126,6 +128,10 @@ class Arrivals(Section):
         if self.requests is None:
             message = f'is missing, and process = "{self.process}" needs it; write requests = 90 into [arrivals]'
             raise refusal("arrivals.requests", None, message)
+        slowest = min(self.rate_per_s)
+        if self.requests + _LONGEST_GAP > slowest * MOST_S:
+            message = f"needs more than ten years for {self.requests} requests; write a higher rate, for example 0.1"
+            raise refusal("arrivals.rate_per_s", slowest, message)
 
 
 class Profile(Section):

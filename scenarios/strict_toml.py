@@ -12,7 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -20,8 +20,12 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from prompts.regular import NotRegularError, read_regular
+
 Tree = dict[str, Any]
 ModelT = TypeVar("ModelT", bound=BaseModel)
+MOST_BYTES = 1 << 20
+SHOWN_OF_A_LINE = 40  # characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,10 +88,9 @@ def read_toml(path: Path) -> Tree:
     number that is not finite.
     """
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise _whole(path, f"cannot be read ({reason}); check the path and its permissions") from error
+        raw = read_regular(path, MOST_BYTES)
+    except NotRegularError as error:
+        raise _whole(path, str(error)) from error
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -104,10 +107,10 @@ def read_toml(path: Path) -> Tree:
         found = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
         written = text.splitlines()[line - 1].strip() if line and line <= len(text.splitlines()) else ""
-        seen = f" in {shown(written)}" if written else ""
+        seen = f" in {shown(written[:SHOWN_OF_A_LINE])}" if written and _is_ours(path) else ""
         raise _whole(path, f"not valid TOML{seen}: {error}; correct this line", line) from error
     if problems := _not_plain(tree, ""):
-        raise ScenarioError(path, *problems)
+        raise ScenarioError(path, *_shown_of(path, problems))
     return tree
 
 
@@ -117,7 +120,17 @@ def check_tree(path: Path, tree: Tree, model: type[ModelT], examples: Mapping[st
         return model.model_validate_json(json.dumps(tree))
     except ValidationError as error:
         found = [one for one in error.errors(include_url=False) if not _follows(one, error)]
-        raise ScenarioError(path, *(_explained(one, tree, model, examples) for one in found)) from error
+        problems = [_explained(one, tree, model, examples) for one in found]
+        raise ScenarioError(path, *_shown_of(path, problems)) from error
+
+
+def _is_ours(path: Path) -> bool:
+    """By its name it is a file of this kind; of any other file no content is shown, which may be a secret."""
+    return path.suffix == ".toml"
+
+
+def _shown_of(path: Path, problems: Sequence[Problem]) -> Sequence[Problem]:
+    return problems if _is_ours(path) else [replace(one, value=None) for one in problems]
 
 
 def _follows(error: ErrorDetails, all_of: ValidationError) -> bool:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from prompts.regular import NotRegularError, read_regular
+from scenarios.load_sections import MOST_S
 from scenarios.strict_toml import Problem, ScenarioError, shown
 
 BLOCK_TOKENS = 512  # what one of Mooncake's hash ids stands for
@@ -28,8 +30,8 @@ _KEYS: dict[Form, tuple[frozenset[str], frozenset[str]]] = {  # must stand, may 
     "mooncake": (frozenset({"timestamp", "input_length", "output_length", "hash_ids"}), frozenset()),
 }
 _UNIT_S: dict[Form, float] = {"lengths": 1.0, "prompts": 1.0, "mooncake": 0.001}
-_MOST_S = 10 * 365 * 86_400.0
 _MOST_TOKENS = 10_000_000
+_MOST_BYTES = 1 << 30  # of a trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,10 +49,9 @@ class Arrival:
 def read_trace(path: Path, most: int | None = None) -> tuple[Arrival, ...]:
     """The first ``most`` lines (None: all). Raises ScenarioError naming file, line, value and what to do."""
     try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        message = f"cannot be read ({error.strerror or type(error).__name__}); check the path and its permissions"
-        raise ScenarioError(path, Problem(key=None, value=str(path), message=message)) from error
+        lines = read_regular(path, _MOST_BYTES).split(b"\n")
+    except NotRegularError as error:
+        raise ScenarioError(path, Problem(key=None, value=str(path), message=str(error))) from error
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
@@ -124,7 +125,7 @@ class _Line:
         return float(value)
 
     def arrival(self, form: Form, after_s: float) -> Arrival:
-        if after_s > _MOST_S:
+        if after_s > MOST_S:
             self.fail(
                 "timestamp",
                 self.value["timestamp"],

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.calibration_records import Calibration, Error
+from evidence.calibration_records import Calibration
 from evidence.durable import write_whole
 from evidence.errors import EvidenceError
 from evidence.layout import CALIBRATIONS, SEAL, new_id
@@ -29,11 +30,13 @@ from evidence.records import Json
 from infra.fake_engine import FakeEngineError, running_fake_engine
 from scenarios.schema import load_scenario
 from scenarios.strict_toml import ScenarioError
+from study.calibration_text import lines
 from study.client_error import FLOOR_METRICS, Differences, differences
-from study.replay import replay
+from study.replay import ROOT, Replayed, replay
 
 GOOD, EVIDENCE_SAYS_NO, USAGE, NOT_WRITTEN = 0, 1, 2, 3
 TTFT_S = 0.05
+SAID_CHARACTERS = 600
 ENOUGH_REQUESTS = 800  # for a p99 of what there is one of a request
 FEWEST_A_STREAM = 3
 FEWEST_TOKENS = 16
@@ -152,16 +155,22 @@ def calibrate(load: Load, run_dir: Path, *, transport: str = "wire") -> tuple[Pa
             ),
             encoding="utf-8",
         )
-        done = replay(
+        said = Path(folder) / "said.txt"
+        print(f"calibrating: {load.n_requests} requests, {load.n_streams} at once", file=sys.stderr, flush=True)
+        done = _quiet(
+            said,
             (
                 *(sys.executable, "-m", "locust", "-f", "locustfiles/sweep.py", "--headless", "--only-summary"),
                 *("--skip-log-setup", "--host", engine.url, "--scenario", str(scenario), "--label", "calibration"),
                 *("--run-dir", str(run_dir.resolve()), "--transport", transport),
                 *("--calibration", "none"),
-            )
+            ),
         )
-    if done.folder is None:
-        raise CalibrationError("the run left no folder: what it wrote above says why")
+        if done.folder is None:
+            raise CalibrationError(f"the run left no folder; it said: {_end_of(said)}")
+        if done.exit_code not in (GOOD, EVIDENCE_SAYS_NO):
+            raise CalibrationError(f"{done.folder}: the run ended with {done.exit_code}; it said: {_end_of(said)}")
+    _refuse_without_verdict(done.folder)
     run = open_run(done.folder)
     found = differences(run)
     if not found.n_requests:
@@ -176,6 +185,30 @@ def calibrate(load: Load, run_dir: Path, *, transport: str = "wire") -> tuple[Pa
         ) from error
     write_whole(path, made.model_dump_json(indent=1).encode() + b"\n")
     return path, made
+
+
+def _quiet(said: Path, argv: tuple[str, ...]) -> Replayed:
+    """The run with its progress and verdict kept aside: an ordinary run's remedies do not concern a calibration."""
+    with said.open("wb") as stderr:
+        return replay(argv, stderr=stderr)
+
+
+def _end_of(said: Path) -> str:
+    return said.read_text(encoding="utf-8", errors="replace").strip()[-SAID_CHARACTERS:] or "nothing"
+
+
+def _refuse_without_verdict(folder: Path) -> None:
+    """Raises CalibrationError where the check comes to no verdict, or finds that the run as a whole is none."""
+    argv = [sys.executable, "-m", "analysis", "check", "--json", str(folder.resolve())]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        verdict = json.loads(done.stdout)["verdicts"]["run"]
+    except (ValueError, KeyError, TypeError):
+        told = (done.stderr or done.stdout).strip()[-SAID_CHARACTERS:] or "nothing"
+        what = f"{folder}: the check came to no verdict, so nothing is calibrated; it ended with {done.returncode}: "
+        raise CalibrationError(what + told) from None
+    if verdict == "INVALID":
+        raise CalibrationError(f"{folder}: the run is INVALID: `python -m analysis check {folder}` says why")
 
 
 @contextmanager
@@ -260,32 +293,6 @@ def _client(run: Run) -> dict[str, Json]:
         "gc_pause_max_s": max((line.gc_pause_max_s for line in lines), default=None),
         "load_1m_max": max((line.load_1m for line in lines if line.load_1m is not None), default=None),
     }
-
-
-def lines(made: Calibration) -> list[str]:
-    """The record in words."""
-    total = "-" if made.total_chunks_per_s is None else f"{made.total_chunks_per_s:.0f}"
-    out = [
-        f"{made.n_streams} streams of {made.chunks_per_s:g} chunks/s ({total} chunks/s in all), {made.transport} "
-        f"transport, {made.n_requests} requests compared",
-        f"{'metric':18} {'n':>8} {'bias':>12} {'|error| p50':>12} {'p99':>12} {'largest':>12}   floor",
-    ]
-    for name, error in made.errors.items():
-        out.append(f"{name:18} {error.n:8} {_values(name, error)}   {_floor(made, name)}")
-    shared = made.client["coalesced_ratio"]
-    out.append(f"coalesced chunks: {'-' if shared is None else f'{shared:.2%}'}")
-    return out
-
-
-def _values(name: str, error: Error) -> str:
-    scale, unit = (1e6, "us") if name.endswith("_s") and "per_s" not in name else (1.0, "/s")
-    values = (error.bias, error.p50, error.p99, error.largest)
-    return " ".join("-".rjust(12) if value is None else f"{value * scale:.4g} {unit}".rjust(12) for value in values)
-
-
-def _floor(made: Calibration, name: str) -> str:
-    floor_s = made.client_floor_s.get(name)
-    return "" if floor_s is None else f"{floor_s * 1e6:.4g} us ({made.floor_quantile[name]})"
 
 
 def _streams(text: str) -> int:

@@ -64,9 +64,10 @@ def study_table(report: dict[str, Any]) -> str:
         "",
         "  arms",
     ]
+    width = max((len(arm["arm"]) for arm in report["arms"]), default=0) + 2
     for arm in report["arms"]:
         varied = f", varies {arm['varied']}" if arm["varied"] else ""
-        lines.append(f"    {arm['arm']:<20}{arm['description']}{varied}")
+        lines.append(f"    {arm['arm']:<{width}}{arm['description']}{varied}")
     lines += [f"    {problem}" for problem in report["problems"]]
     lines += ["", "  order of launches"]
     lines += [f"    pair {pair + 1:<4}{'  '.join(arms)}" for pair, arms in list(pairs.items())[:8]]

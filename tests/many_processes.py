@@ -2,8 +2,6 @@
 
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.layout import REQUESTS, SEAL, WORKER_EVENTS, WORKERS
-from tests.locust_runs import ROOT, environment
+from tests.locust_runs import environment
 from tests.warm_locust import WarmProcess, start_warm
 
 LIMIT_S = 60.0
@@ -61,27 +59,23 @@ class Processes:
         self._folder = folder
         self._host = host
         self._scenario = scenario_file
-        self._all: list[subprocess.Popen[str] | WarmProcess] = []
+        self._all: list[WarmProcess] = []
 
     def master(self, *more: str) -> WarmProcess:
-        return self._warm(
+        return self._start(
             [
                 *("-f", "locustfiles/sweep.py", "--headless", "--label", "t"),
                 *("--host", self._host, "--scenario", str(self._scenario), "--run-dir", str(self.runs), *more),
             ]
         )
 
-    def worker(
-        self, *more: str, before: Sequence[str] = (), runs: Path | None = None
-    ) -> "subprocess.Popen[str] | WarmProcess":
-        """``before`` is a command that starts the worker's."""
+    def worker(self, *more: str, network: str | None = None, runs: Path | None = None) -> WarmProcess:
+        """``network`` is the name of the network namespace that it runs in."""
         arguments = [
             *("-f", "locustfiles/sweep.py", "--worker", "--master-port", str(self.port)),
             *("--run-dir", str(runs or self.runs), *more),
         ]
-        if before:
-            return self._cold([*before, sys.executable, "-m", "locust", *arguments])
-        return self._warm(arguments)
+        return self._start(arguments, **({} if network is None else {"network": network}))
 
     def run_folder(self) -> Path | None:
         """The one run's folder, once it is there."""
@@ -117,30 +111,11 @@ class Processes:
 
     def kill_all(self) -> None:
         for process in self._all:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
             process.wait()
-            if isinstance(process, subprocess.Popen) and process.stdout is not None:
-                process.stdout.close()
 
-    def _warm(self, arguments: list[str]) -> WarmProcess:
-        process = start_warm(arguments, environment(), stderr=str(self._folder / f"{len(self._all)}.err"))
-        self._all.append(process)
-        return process
-
-    def _cold(self, command: list[str]) -> subprocess.Popen[str]:
-        errors = self._folder / f"{len(self._all)}.err"
-        with errors.open("w") as file:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
+    def _start(self, arguments: list[str], **how: str) -> WarmProcess:
+        process = start_warm(arguments, environment(), stderr=str(self._folder / f"{len(self._all)}.err"), **how)
         self._all.append(process)
         return process
 

@@ -10,7 +10,7 @@ from evidence.gpu_records import GpuSample
 from evidence.level_records import Level
 from evidence.lines import canonical
 from evidence.records import ChunkMark, ConnectionFacts, Manifest, Request, Scrape, ScrapeRole, Started
-from scenarios.plan import Message, PlannedRequest
+from scenarios.plan import LoadRequest, Message, PlannedRequest
 
 TEXT = "alpha beta"
 UNIX_S = 1_700_000_000.0
@@ -90,6 +90,15 @@ def planned(request: Request, sequence: int, *, text: str = "Say it.", check: An
         salt=None,
         check=check,
     )
+
+
+def _scheduled(line: PlannedRequest, request: Request, began_s: float | None) -> PlannedRequest:
+    """The plan line with the instant that a request of the open loop was sent for."""
+    if request.send_lag_s is None or request.sent_at_monotonic_s is None or began_s is None:
+        return line
+    after_s = max(0.0, request.sent_at_monotonic_s - request.send_lag_s - began_s)
+    fields = {name: getattr(line, name) for name in type(line).model_fields}
+    return LoadRequest(**fields, scheduled_after_s=after_s)
 
 
 def numbered(requests: Sequence[Request], *, timed: bool = False) -> list[Request]:
@@ -173,6 +182,8 @@ def make_run(
         )
         for sequence, one in enumerate(ordered)
     ]
+    began = {one.label: one.began_at_monotonic_s for one in levels}
+    plan = [_scheduled(line, one, began.get(one.level or "")) for line, one in zip(plan, ordered, strict=True)]
     writer = RunWriter.create(runs_dir, run_id, manifest(plan, run_id=run_id, **changes), plan)
     worker = writer.worker(0)
     for scrape in scrapes:

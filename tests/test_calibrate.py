@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main as analysis_main
-from analysis.client_floor import beyond, floors
+from analysis.client_floor import beyond, floors, unverified
+from analysis.facts import Floor
 from analysis.measures import Row, measure
-from evidence.calibration_records import Calibration, read_calibration
+from analysis.tables import fine_ms
+from analysis.verdict import judge
+from evidence.calibration_records import Calibration, doubts, read_calibration
 from evidence.errors import EvidenceError
 from evidence.inventory import find_folders
 from evidence.layout import SEAL
@@ -22,10 +26,19 @@ from infra.fake_engine import running_fake_engine
 from locustfiles._calibration import cited_calibration
 from locustfiles._options import UsageError
 from study.__main__ import main
-from study.calibrate import FEWEST_TOKENS, _client, load_of, streams_of
+from study.calibrate import (
+    FEWEST_TOKENS,
+    CalibrationError,
+    _client,
+    _refuse_without_verdict,
+    load_of,
+    streams_of,
+)
+from study.calibration_text import time_text
 from study.client_error import Differences
 from tests.locust_runs import ROOT, environment, run_locust, scenario
 from tests.run_factory import request
+from tests.test_verdict import GOOD
 
 
 def calibrate(*arguments: str) -> tuple[int, Any, str]:
@@ -256,7 +269,7 @@ def test_two_processors_that_nobody_knows_are_not_the_same_one(made: tuple[Path,
     path = tmp_path / "unknown.json"
     path.write_text(unknown.model_dump_json())
     cited, _ = choose(unknown, run_dir=tmp_path, calibration=path)
-    assert cited["differs"] == ["client_cpu_model: unknown there, unknown here"]
+    assert cited["differs"][0] == "client_cpu_model: unknown there, unknown here"
 
 
 def test_calibrations_that_cannot_be_read_are_named_where_none_is_cited(
@@ -285,3 +298,63 @@ def test_what_no_health_line_tells_is_unknown_and_weighs_in_no_mean():
     assert (nothing["cpu_ratio_mean"], nothing["coalesced_ratio"]) == (None, None)
     found = client(line(), line(cpu_ratio=0.5, n_chunks=10, coalesced_chunks=1), line(n_chunks=90))
     assert (found["cpu_ratio_mean"], found["coalesced_ratio"]) == (0.5, 0.1)
+
+
+def test_a_calibration_that_cannot_be_traced_to_its_run_is_cited_with_what_is_in_doubt(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+):
+    runs = made[0]
+    found, _ = read_calibration(Path(made[1]["file"]))
+    assert doubts(Path(made[1]["file"]), found) == []
+    forged = {
+        "not there": found.model_copy(update={"run_dir": "../none"}),
+        "differs": found.model_copy(update={"run_seal_sha256": "0" * 64}),
+        "in the future": found.model_copy(update={"made_at_unix_s": found.made_at_unix_s + 1e6}),
+    }
+    for said, one in forged.items():
+        (doubt,) = doubts(runs / "calibrations" / "forged.json", one)
+        assert said in doubt and doubt.endswith("not verified")
+    lone = tmp_path / "runs" / "calibrations" / "forged.json"
+    lone.parent.mkdir(parents=True)
+    lone.write_text(found.model_dump_json())
+    cited, _ = choose(found, run_dir=tmp_path / "runs")
+    assert "is not there: not verified" in cited["differs"][0]
+    assert unverified(cited, tmp_path / "runs" / "run-1") == [], "it is said with what differs"
+    assert "is not there" in unverified({**cited, "differs": []}, tmp_path / "runs" / "run-1")[0]
+
+
+def test_a_traced_calibration_is_taken_before_a_forged_one_that_fits_better(made: tuple[Path, dict[str, Any]]):
+    found, _ = read_calibration(Path(made[1]["file"]))
+    forged = made[0] / "calibrations" / "forged.json"
+    lighter = {"n_streams": 1, "calibration_id": "forged", "run_seal_sha256": "0" * 64}
+    forged.write_text(found.model_copy(update=lighter).model_dump_json())
+    try:
+        cited, _ = choose(found, run_dir=made[0])
+    finally:
+        forged.unlink()
+    assert cited["calibration_id"] == found.calibration_id
+
+
+def test_a_file_that_is_no_calibration_is_refused_without_a_librarys_address(tmp_path: Path):
+    (tmp_path / "c.json").write_text("{}")
+    with pytest.raises(EvidenceError, match=r"is no calibration: calibration_id: Field required;") as caught:
+        read_calibration(tmp_path / "c.json")
+    assert "further information" not in str(caught.value)
+
+
+def test_a_run_that_the_check_cannot_judge_calibrates_nothing(tmp_path: Path):
+    (tmp_path / "run-1").mkdir()
+    with pytest.raises(CalibrationError, match="came to no verdict, so nothing is calibrated; it ended with 2"):
+        _refuse_without_verdict(tmp_path / "run-1")
+
+
+def test_times_of_a_calibration_are_printed_in_a_unit_that_can_be_read():
+    assert [time_text(value) for value in (6.4e-7, 2.09e-4, 0.02125)] == ["0.64 us", "209 us", "21.25 ms"]
+    assert fine_ms(3e-6) == "0.0030"
+    assert fine_ms(0.00043) == "0.43"
+
+
+def test_equal_floors_of_two_times_are_one_finding_in_milliseconds():
+    both = tuple(Floor(metric=name, scope="latency", floor_s=2e-5, median_s=1e-4) for name in ("ttft_s", "ttfv_s"))
+    (reason,) = (one for one in judge(replace(GOOD, floors=both)) if one.code == "client_floor")
+    assert reason.seen == "client floor of ttft_s and ttfv_s: 0.0200 ms beside a median of 0.10 ms"

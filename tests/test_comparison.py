@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -208,3 +209,18 @@ def test_the_ratio_is_the_geometric_mean_of_paired_ratios() -> None:
     base, other = arm("base", NOISE), arm("arm", [1.1, 1.0, 1.2, 0.9])
     logs = [math.log((b.value or 0) / (a.value or 1)) for a, b in zip(base, other, strict=True)]
     assert compare_arms(base, other).as_json()["ratio"] == pytest.approx(math.exp(sum(logs) / len(logs)))
+
+
+def test_what_a_level_did_is_no_drift_and_no_want_of_warm_up() -> None:
+    base = [
+        *arm("base", NOISE, level="users=1"),
+        *(replace(one, order=one.order + 6, repeat=1) for one in arm("base", NOISE, level="users=8", factor=0.5)),
+    ]
+    report = compare_arms(base, [replace(one, arm="fast") for one in base]).as_json()
+    order = report["order"]
+    for found in (order["baseline"], order["arm"], order["ratio"]):
+        assert found["per_request"] is None and not found["seen"] and "several levels" in found["why"]
+    assert order["warm_up"]["arm"]["sufficed"] is None
+    assert "several levels" in order["warm_up"]["arm"]["why"]
+    one_level = [one for one in base if one.level == "users=1"]
+    assert compare_arms(one_level, one_level).as_json()["order"]["baseline"]["per_request"] is not None

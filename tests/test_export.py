@@ -21,10 +21,13 @@ from analysis.export import add_arguments, command
 from analysis.export_columns import TABLES, Column, columns_of, values
 from analysis.export_csv import CsvTable, read_csv
 from analysis.export_tables import export
+from analysis.inventory import inventory
 from evidence.errors import EvidenceError
 from evidence.gpu_records import GpuSample
+from evidence.level_records import Level
 from evidence.records import ConnectionFacts, Health, Launch, Manifest, Request
 from evidence.study_records import Cell
+from evidence.worker_records import WorkerEvent
 
 HOSTILE = [
     "",
@@ -104,6 +107,8 @@ def test_an_ordinary_reader_gets_the_texts_too(tmp_path):
         (GpuSample, "gpu", {"gpus"}),
         (Launch, "launches", set()),
         (Cell, "cells", set()),
+        (Level, "levels", set()),
+        (WorkerEvent, "workers", set()),
     ],
 )
 def test_every_field_of_a_record_is_a_column(record, name, elsewhere):
@@ -307,3 +312,13 @@ def test_the_tables_of_a_run_are_named_after_it(tmp_path, monkeypatch):
     run = factory.make_run(tmp_path / "runs", [factory.request()])
     monkeypatch.chdir(tmp_path)
     assert run_command(run, "--to", "csv")[1]["out"] == "run-test-csv"
+
+
+def test_a_study_that_is_being_written_is_listed_without_a_verdict(tmp_path):
+    _, writer = studies.small_study(tmp_path / "runs", seal=False, writing=True)
+    try:
+        (entry,) = inventory(tmp_path / "runs")
+    finally:
+        writer.close()
+    assert (entry.state, entry.verdict, entry.codes) == ("being written", None, ())
+    assert entry.why is not None and "has no verdict yet" in entry.why

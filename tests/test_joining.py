@@ -8,6 +8,7 @@ from pathlib import Path
 import evidence_samples as sample
 import pytest
 
+from analysis.loading import load_run
 from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
 from evidence.inventory import folder_info
@@ -275,3 +276,10 @@ def test_a_url_with_credentials_stands_nowhere_in_a_run_folder(tmp_path):
 def test_a_shard_of_a_run_id_that_is_none_is_made_nowhere(run_id, tmp_path):
     with pytest.raises(EvidenceError, match="no run id"):
         shard_folder(tmp_path, run_id, 0)
+
+
+def test_checks_of_lines_that_lie_elsewhere_neither_pass_nor_fail(tmp_path):
+    run, _, _ = kept(tmp_path)
+    checks = load_run(run.path).server.checks
+    assert {one.name for one in checks} >= {"generated tokens", "one row for each planned request"}
+    assert {(one.state, (one.why or "").split(":")[0]) for one in checks} == {("not observable", "lines elsewhere")}

@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 from analysis.facts import LevelFacts
 from analysis.in_flight import TURN_S, spans_of, steady_window, steps
 from analysis.lateness import _Lags
-from analysis.level_limits import level_limits
+from analysis.level_facts import level_facts
+from analysis.level_limits import INVALIDATE, level_limits
 from analysis.levels import Limits, level_goodput, levels_of
 from analysis.measures import Row, measure
-from analysis.open_loop import open_loop
+from analysis.open_loop import Schedule, open_loop
 from analysis.run_clock import OWN, run_clock
 from analysis.throughput import throughput, tokens_within
 from analysis.unsent import unsent_by_design
 from evidence.level_records import Level
-from evidence.records import Health
+from evidence.records import Health, Started
 from evidence.worker_records import WorkerClock
 from tests.run_factory import request
 
@@ -65,9 +66,14 @@ def level(label="users=2", **changes):
     return Level(**(fields | changes))
 
 
-def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", unfinished=(), clocks=()):
+def view(
+    rows, *, kind="concurrency", records=(), unsent=None, label="users=2", unfinished=(), clocks=(), starts=(), due=None
+):
     plan = {one.request.plan_id: {"phase": "measured", "level": one.request.level} for one in rows}
-    plan |= {plan_id: {"phase": "measured", "level": label} for plan_id in (*(unsent or {}), *unfinished)}
+    lost = [one.plan_id for one in unfinished]
+    plan |= {plan_id: {"phase": "measured", "level": label} for plan_id in (*(unsent or {}), *lost)}
+    for plan_id, after_s in (due or {}).items():
+        plan[plan_id]["scheduled_after_s"] = after_s
     (found,) = levels_of(
         plan=plan,
         records=records,
@@ -75,7 +81,7 @@ def view(rows, *, kind="concurrency", records=(), unsent=None, label="users=2", 
         unfinished=unfinished,
         unsent=unsent or {},
         scenario={"kind": kind},
-        clock=run_clock([one.request for one in rows], clocks),
+        clock=run_clock([one.request for one in rows], clocks, starts),
     )
     return found
 
@@ -144,6 +150,21 @@ def test_without_counts_in_its_chunks_an_answer_at_an_edge_gives_two_numbers():
     assert part.why == "an edge of the window cuts answers whose chunks carry no counts"
 
 
+def test_a_window_that_ends_with_its_last_answers_holds_all_their_tokens_however_its_sums_round():
+    n, each = 53, 20
+    rows = []
+    for place in range(n):
+        took = 0.1 + place / 7
+        chunks = [(took * (k + 1) / each, k, k + 1, 4) for k in range(each)]
+        one = sent(18522.803140770 + place / 3, took, chunks=chunks, n_completion_tokens=each)
+        rows.append(row(one))
+    for last in rows:
+        end = last.request.sent_at_monotonic_s + last.request.end_after_s
+        assert tokens_within(last.request, -1.0, end - last.request.sent_at_monotonic_s) == (each, each)
+    whole = spans_of([one.request for one in rows], OWN)
+    assert throughput(rows, whole, whole.first_s, whole.last_s, OWN).n_output_tokens == n * each
+
+
 def test_failed_requests_deliver_the_tokens_that_came_and_no_completed_request():
     rows = [
         row(sent(0.0, 10.0)),
@@ -208,12 +229,101 @@ def test_the_rate_achieved_is_set_against_the_schedule_and_not_the_nominal_rate(
         row(sent(due + lag, 1.0, level="rate=1", send_lag_s=lag))
         for due, lag in zip([0.0, 0.5, 2.0, 4.0], lags, strict=True)
     ]
-    found = open_loop(rows, level("rate=1", kind="arrivals", users=None, n_cap_hits=3), OWN)
+    rows = [row(one.request.model_copy(update={"plan_id": f"m{n}"})) for n, one in enumerate(rows)]
+    due = dict(zip(("m0", "m1", "m2", "m3"), (0.0, 0.5, 2.0, 4.0), strict=True))
+    record = level("rate=1", kind="arrivals", users=None, n_cap_hits=3)
+    found = open_loop(rows, record, OWN, Schedule(after_s=due, max_in_flight=None))
     assert (found.scheduled_rate_per_s, found.achieved_rate_per_s) == (3 / 4, 3 / 5)
     assert found.achieved_ratio == pytest.approx(0.8)
     assert (found.lag_median_s, found.lag_p99_s, found.lag_max_s, found.n_cap_hits) == (0.0, 1.0, 1.0, 3)
-    silent = open_loop([row(sent(0.0, 1.0))], None, OWN)
+    silent = open_loop([row(sent(0.0, 1.0))], None, OWN, Schedule(after_s={}, max_in_flight=None))
+    assert silent.achieved_ratio is None and "when the level began" in silent.why["achieved_rate_per_s"]
+    silent = open_loop([row(sent(0.0, 1.0))], record, OWN, Schedule(after_s={}, max_in_flight=None))
     assert silent.achieved_ratio is None and "scheduled instant" in silent.why["achieved_rate_per_s"]
+
+
+def arrived(n, at_s, took_s, **changes):
+    return row(sent(at_s, took_s, level="rate=10", plan_id=f"m{n}", **changes))
+
+
+def never_sent(n, **changes):
+    one = sent(0.0, 0.0, plan_id=f"m{n}", sequence=n, chunks=[], outcome="connect_refused", **changes)
+    return row(one.model_copy(update={"sent_at_monotonic_s": None, "sent_at_unix_s": None, "end_after_s": None}))
+
+
+def started(n, at_s):
+    return Started(
+        run_id="run-test",
+        worker=0,
+        sequence=n,
+        plan_id=f"m{n}",
+        started_at_unix_s=at_s,
+        started_at_monotonic_s=at_s,
+    )
+
+
+TENTHS = Schedule(after_s={f"m{n}": n / 10 for n in range(80)}, max_in_flight=2)
+OPEN = level("rate=10", kind="arrivals", users=None, rate_per_s=10.0, n_cap_hits=0)
+
+
+def test_a_request_that_could_not_be_sent_is_due_all_the_same_and_not_held():
+    rows = [arrived(n, n / 10, 0.05, send_lag_s=0.0) if n < 57 else never_sent(n) for n in range(80)]
+    found = open_loop(rows, OPEN, OWN, TENTHS)
+    assert found.scheduled_rate_per_s == pytest.approx(10.0)
+    assert found.achieved_ratio == pytest.approx(56 / 79)
+    assert found.differs is None and found.n_cap_hits == 0
+
+
+def test_a_send_lag_that_is_not_the_schedules_names_its_request_and_the_schedules_counts():
+    rows = [arrived(n, 0.2 * n, 0.2, send_lag_s=1e-5) for n in range(80)]  # two at once need 0.1 s each
+    found = open_loop(rows, OPEN, OWN, TENTHS)
+    assert found.differs == "m1 has a send lag of 0.000010 s and was sent 0.100000 s after it was due (and 78 more)"
+    assert found.lag_max_s == pytest.approx(7.9) and found.achieved_ratio == pytest.approx(0.5)
+    (told,) = level_facts([view(rows, kind="arrivals", records=[OPEN], due=TENTHS.after_s)])
+    assert [one.code for one in level_limits([told]) if one.code in INVALIDATE] == ["schedule_differs"]
+    near = [arrived(n, n / 10 + 0.0015, 0.01, send_lag_s=0.001) for n in range(80)]
+    assert open_loop(near, OPEN, OWN, TENTHS).differs is None
+
+
+def test_how_often_the_cap_was_hit_is_at_least_what_the_requests_show():
+    rows = [
+        arrived(0, 0.0, 0.5, send_lag_s=0.0),
+        arrived(1, 0.1, 0.4, send_lag_s=0.0),
+        arrived(2, 0.5, 0.1, send_lag_s=0.3),  # due at 0.2, two under way
+        arrived(3, 0.55, 0.1, send_lag_s=0.25),
+        arrived(6, 0.66, 0.1, send_lag_s=0.06),  # late by itself: one was under way when it was due
+    ]
+    assert open_loop(rows, OPEN, OWN, TENTHS).n_cap_hits == 2
+    assert open_loop(rows, OPEN.model_copy(update={"n_cap_hits": 5}), OWN, TENTHS).n_cap_hits == 5
+    assert open_loop(rows, OPEN, OWN, Schedule(after_s=TENTHS.after_s, max_in_flight=3)).n_cap_hits == 0
+
+
+def test_the_lag_of_a_worker_is_judged_by_its_own_clock_to_what_that_was_measured():
+    rows = [
+        row(of_worker(1, 0.0, 0.1, ahead_s=500.0).request.model_copy(update={"plan_id": "m0", "send_lag_s": 0.0})),
+        row(of_worker(2, 0.1, 0.1, ahead_s=-70.0).request.model_copy(update={"plan_id": "m1", "send_lag_s": 0.0})),
+    ]
+    near = [measured(1, -1.0, 500.0), measured(2, -1.0, -70.0025)]
+    clock = run_clock([one.request for one in rows], near)
+    assert open_loop(rows, OPEN, clock, TENTHS).differs is None
+    clock = run_clock([one.request for one in rows], [near[0], measured(2, -1.0, -70.02)])
+    assert "m1 has a send lag" in open_loop(rows, OPEN, clock, TENTHS).differs
+    clock = run_clock([one.request for one in rows], [])  # nobody measured them
+    assert open_loop(rows, OPEN, clock, TENTHS).differs is None
+
+
+def test_requests_never_sent_or_never_ended_are_in_the_windows_and_not_met():
+    rows = [row(sent(float(n), 1.0, level="users=2", plan_id=f"m{n}", sequence=n)) for n in range(4)]
+    rows += [never_sent(4, level="users=2"), never_sent(5, level="users=2")]
+    starts = [*(started(n, float(n)) for n in range(4)), started(4, 6.0), started(5, 8.0), started(6, 2.5)]
+    found = view(rows, unfinished=starts[6:], starts=starts)
+    assert found.full is not None
+    assert (found.full.n_started, found.full.n_completed, found.full.n_failed) == (7, 4, 2)
+    assert (found.full.window_s, found.full.output_tok_per_s) == (8.0, 2.0)
+    whole = level_goodput(found, Limits(ttft_slo_s=1.0, tpot_slo_s=None), steady=False)
+    assert (whole.n_sent, whole.n_good, whole.n_failed, whole.n_unfinished) == (7, 4, 2, 1)
+    assert whole.share == (4 / 7, 4 / 7) and whole.per_s == (0.5, 0.5)
+    assert [one.request.plan_id for one in found.sent_within(5.0, 7.0)] == ["m4"]
 
 
 def test_an_open_loop_is_steady_from_its_first_request_to_its_last():

@@ -15,6 +15,7 @@ from locustfiles._conductor import Conductor
 from locustfiles._crew import Crew, Order, RunOver, Tally
 from locustfiles._dispatch import Dispatcher
 from locustfiles._progress import Progress
+from locustfiles._running import RunningLevel
 from scenarios.plan import Plan, PlannedRequest, expand
 from scenarios.schema import Scenario
 from scenarios.stock import load_stock_for
@@ -193,6 +194,16 @@ def test_a_timed_level_whose_plan_runs_out_says_so():
     played = Played(plan, lambda _: 0.005)
     played.run()
     assert played.keeping.levels[0].ended_by == "plan exhausted"
+
+
+def test_a_level_whose_last_requests_went_with_a_lost_worker_says_so():
+    plan = plan_of("concurrency", levels={"users": [2], "requests": 6})
+    running = RunningLevel(plan.levels[0], "concurrency", 6)
+    running.look(Tally(n_let_go=2, n_left=1, n_lost=2), now_s=1.0)
+    assert running.drain_at_s is None
+    running.look(Tally(n_let_go=2, n_left=0, n_lost=2), now_s=2.0)
+    running.drained_at_s = 2.0
+    assert running.record("run-test", Tally(n_started=4, n_completed=4)).ended_by == "worker lost"
 
 
 def test_a_stop_in_the_middle_of_a_level_records_it_with_what_was_cut():

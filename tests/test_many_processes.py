@@ -123,7 +123,7 @@ def test_a_killed_worker_costs_its_own_part_and_the_seal_says_which(eventful):
     assert "was lost" in lost
     assert f"{run.manifest.run_id}.shard-1" in lost
     level = run.levels[0]
-    assert (level.n_planned, level.ended_by) == (24, "requests")
+    assert (level.n_planned, level.ended_by) == (24, "worker lost")
     assert {problem.code for problem in verify(run.path)} <= {"unfinished", "planned_not_started", "wire_unreferenced"}
 
 
@@ -238,7 +238,7 @@ def test_a_worker_on_another_network_sends_its_lines_to_the_master(tmp_path, nam
         master = started.master("--master", *bind, "--expect-workers", "2")
         here = ("--master-host", "10.213.77.1")
         started.worker(*here)
-        started.worker(*here, before=("ip", "netns", "exec", namespace), runs=tmp_path / "elsewhere")
+        started.worker(*here, network=namespace, runs=tmp_path / "elsewhere")
         out, _ = master.communicate(timeout=60)
         assert master.returncode in (0, 1), started.said()  # 1 where this machine was too busy to keep time
     run = open_run(Path(out.strip().splitlines()[-1]))

@@ -1,14 +1,16 @@
 """Answers judged by their prompts' checks, and answers of two runs compared."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.__main__ import main
 from analysis.outputs import Pair, by_domain, compare, first_divergence, judge_answers
 from evidence.records import Request
-from tests.run_factory import numbered, planned, request
+from tests.run_factory import make_run, numbered, planned, request
 
 JSON_CHECK = {"kind": "json_schema", "schema": {"type": "object", "required": ["name"]}}
 
@@ -112,3 +114,12 @@ def test_requests_whose_bodies_were_added_to_differently_are_not_the_same() -> N
     ours = numbered([request()])
     (pair,) = compare(ours, plan_of(ours), ours, plan_of(ours), ({}, {"top_k": 1}))
     assert (pair.equal, pair.why) == (None, "not the same request: top_k differ")
+
+
+def test_two_runs_with_no_request_in_common_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = [
+        make_run(tmp_path / name, [request(prompt_id=prompt, plan_id=f"{prompt}#0")])
+        for name, prompt in (("a", "code_01"), ("b", "code_02"))
+    ]
+    assert main(["outputs", *map(str, runs)]) == 2
+    assert "nothing to compare: " in capsys.readouterr().err

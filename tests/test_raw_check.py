@@ -3,11 +3,13 @@
 import hashlib
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from analysis.loading import load_run
 from analysis.raw_check import raw_check
+from analysis.sent_check import SentCheck
 from analysis.verdict import overall
 from benchmarks.summary_scale import write_run
 from evidence.durable import sha256_file
@@ -126,3 +128,41 @@ def test_a_random_byte_of_the_answer_changed_on_file_is_found_too(folder, tmp_pa
     data[at + 4] = ord("5")
     wire.write_bytes(bytes(data))
     assert len(raw_check(open_run(there)).differing) == 1
+
+
+SENT = {
+    "halved": lambda line: line.update(sent_at_monotonic_s=line["sent_at_monotonic_s"] / 2),
+    "earlier by less than its answer took": lambda line: line.update(
+        sent_at_monotonic_s=line["sent_at_monotonic_s"] - 0.005
+    ),
+    "later by less than its answer took": lambda line: line.update(
+        sent_at_monotonic_s=line["sent_at_monotonic_s"] + 0.005
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_the_instant_of_sending_that_every_rate_hangs_on_is_held_to_the_raw_stamps(folder, tmp_path, name):
+    run, plan_id = forged(folder, tmp_path, SENT[name])
+    (reason,) = [one for one in run.reasons if one.code == "records_differ_from_raw"]
+    assert reason.severity == "INVALID"
+    assert f"({plan_id}: " in reason.seen and "sent_at_monotonic_s" in reason.seen
+
+
+def test_without_raw_segments_the_instant_of_sending_is_still_held_to_the_started_line(tmp_path):
+    folder = write_run(tmp_path / "made", 8, 3, [1, 2], 0)
+    run, plan_id = forged(folder, tmp_path, SENT["halved"])
+    (reason,) = [one for one in run.reasons if one.code == "records_differ_from_raw"]
+    assert reason.severity == "INVALID" and f"({plan_id}: sent_at_monotonic_s" in reason.seen
+
+
+def test_a_sending_after_a_step_of_the_wall_clock_agrees_with_the_started_lines_behind_the_step(folder):
+    run = open_run(folder)
+    step_s = 3.0
+    moved = [
+        one.model_copy(update={"started_at_unix_s": one.started_at_unix_s + step_s * (one.sequence > 4)})
+        for one in run.started
+    ]
+    sent = run.requests[4].model_copy(update={"sent_at_unix_s": run.requests[4].sent_at_unix_s + step_s})
+    assert SentCheck(replace(run, started=tuple(moved))).difference(sent) is None
+    assert "further apart" in SentCheck(run).difference(sent)

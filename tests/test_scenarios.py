@@ -1,6 +1,7 @@
 """Scenario files: what is read, what is refused, and that every refusal names file, key, value and what to do."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -525,3 +526,34 @@ def test_any_bytes_are_a_tree_or_a_refusal(tmp_path: Path, data: bytes) -> None:
         assert isinstance(read_toml(path), dict)
     except ScenarioError as error:
         assert error.path == path
+
+
+def test_what_has_no_end_or_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (Path("/dev/zero"), tmp_path / "pipe.toml"):
+        with pytest.raises(ScenarioError, match=r"is a device, a pipe or a socket; name a regular file"):
+            load_scenario(path)
+    with pytest.raises(ScenarioError, match="no path that can be opened; name a file"):
+        load_scenario(Path("a\0b.toml"))
+    huge = tmp_path / "huge.toml"
+    huge.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(ScenarioError, match="is larger than 1 MiB; name another file"):
+        load_scenario(huge)
+
+
+def test_no_content_is_shown_of_a_file_that_is_not_named_as_ours(tmp_path: Path) -> None:
+    for text in ("root:x:0:0:secret-1:/root\n", 'PASSWORD = "secret-1"\n'):
+        for name, shown in (("passwd", False), ("mine.toml", True)):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+            with pytest.raises(ScenarioError) as caught:
+                load_scenario(tmp_path / name)
+            assert ("secret-1" in str(caught.value)) is shown
+
+
+@pytest.mark.parametrize("rate", ["1e-300", "1e-7"])
+def test_a_rate_whose_schedule_takes_more_than_ten_years_is_refused(tmp_path: Path, rate: str) -> None:
+    text = 'name = "mine"\nkind = "arrivals"\n[mix]\ndomains = { prose = 1 }\n[request]\nmax_tokens = { prose = 8 }\n'
+    text += f'[arrivals]\nprocess = "constant"\nrequests = 3\nrate_per_s = [2.0, {rate}]\n'
+    error = refused(tmp_path, text)
+    assert "more than ten years for 3 requests; write a higher rate" in str(error)
+    assert error.key == "arrivals.rate_per_s"

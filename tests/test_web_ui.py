@@ -208,6 +208,8 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
         ("label=x&scenario=nowhere.toml", "nowhere.toml"),
         ("label=&arm=", "exactly one of"),
         ("label=x&passes=0", "--passes"),
+        ("label=x&transport=carrier-pigeon", "--transport 'carrier-pigeon' is none: give wire or openai"),
+        ("label=x%00", "--label holds a null byte"),
         ("label=x&extra_body={", "--extra-body"),
     ],
 )

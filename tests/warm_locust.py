@@ -8,6 +8,7 @@ As a program: one JSON object a line on standard input starts one; what became o
 """
 
 import atexit
+import ctypes
 import json
 import os
 import resource
@@ -93,7 +94,7 @@ class Nursery:
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], **how: Any) -> WarmProcess:
         """``how``: ``open_files``, a limit; ``stderr``, a path in place of a temporary one; ``patience_s`` with a
-        server that does not answer."""
+        server that does not answer; ``network``, the name of a network namespace."""
         self._n += 1
         stdout = Path(self._files.name) / f"{self._n}.out"
         stderr = Path(how.pop("stderr", Path(self._files.name) / f"{self._n}.err"))
@@ -186,6 +187,11 @@ def _become(job: dict[str, Any]) -> None:
         os.close(opened)
     os.environ.clear()
     os.environ.update(job["environment"])
+    if "network" in job:
+        namespace = os.open(f"/run/netns/{job['network']}", os.O_RDONLY)
+        if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
+            raise OSError(ctypes.get_errno(), "setns")
+        os.close(namespace)
     if job.get("open_files"):
         resource.setrlimit(resource.RLIMIT_NOFILE, (job["open_files"], job["open_files"]))
     if "patience_s" in job:
