@@ -72,9 +72,7 @@ class Spans:
 
 def spans_of(requests: Sequence[Request], clock: RunClock, unended: Sequence[Started] = ()) -> Spans | None:
     """None where nothing was sent. ``unended`` were started, and no line says how they ended."""
-    found = [
-        (at, at + (request.end_after_s or 0.0)) for request in requests if (at := clock.sent_s(request)) is not None
-    ]
+    found = [(at, at + request.took_s) for request in requests if (at := clock.sent_s(request)) is not None]
     if not found:
         return None
     columns = np.array(found, dtype=np.float64)

@@ -1,10 +1,7 @@
 """Logical bytes of KV cache for a token of context, from a model's own configuration.
 
-    bytes a token = layers x KV heads x (key width x bytes of a key + value width x bytes of a value)
-
-over all devices, each head kept once. That is what attention has to keep; what an engine sets aside beside it (blocks,
-padding, a draft's own cache, heads kept on several devices) is not in it. A model that keeps something else (a latent,
-recurrent state, a window) gets no number, and the key that shows it is named.
+The formula is that of ``infra.engines.kv_elements``. A model that keeps something else (a latent, recurrent state, a
+window) gets no number, and the key that shows it is named.
 """
 
 import re
@@ -12,26 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes of an element; block scales of llama.cpp's types counted in.
-ELEMENT_BYTES: Mapping[str, float] = {
-    **dict.fromkeys(("f32", "float32", "fp32"), 4.0),
-    **dict.fromkeys(("bf16", "bfloat16", "f16", "float16", "fp16", "half"), 2.0),
-    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "float8_e4m3fn", "float8_e5m2", "int8"), 1.0),
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
-_OTHER: Mapping[str, str] = {
-    "kv_lora_rank": "a latent in place of keys and values",
-    **dict.fromkeys(
-        ("mamba_d_state", "ssm_cfg", "full_attention_interval", "attn_layer_period"), "recurrent state beside attention"
-    ),
-    **dict.fromkeys(("num_kv_shared_layers", "cla_share_factor"), "layers that share their cache"),
-    "is_encoder_decoder": "an encoder with a cache of its own",
-}
+from infra.engines.kv_elements import ELEMENT_BYTES, OTHER_CACHES, token_bytes
+
 _LLAMACPP: Mapping[str, str] = {
     "n_layer": "num_hidden_layers",
     "n_head": "num_attention_heads",
@@ -91,16 +70,14 @@ def kv_bytes(config: Mapping[str, Any], dtype: str | None, *, source: str) -> Kv
         return no_kv_bytes(f"{source} says neither the width of a head nor the hidden size")
     said = str(config.get("torch_dtype") or config.get("dtype") or "") if dtype in (None, "", "auto") else str(dtype)
     names = [name.strip().removeprefix("torch.").lower() for name in said.split("/")]
-    sizes = [ELEMENT_BYTES.get(name) for name in (names[0], names[-1])]
-    if sizes[0] is None or sizes[1] is None:
+    first, last = names[0], names[-1]
+    if first not in ELEMENT_BYTES or last not in ELEMENT_BYTES:
         unknown = f"the cache's element type {said!r} is not known"
         return no_kv_bytes(unknown if said else "no element type of the cache is on record")
-    widths = f"({key} x {sizes[0]:g} + {value} x {sizes[1]:g})"
-    if sizes[0] == sizes[1]:
-        widths = f"({key} + {value}) x {sizes[0]:g}"
+    found = token_bytes(layers=layers, kv_heads=kv_heads, key=key, value=value, types=(first, last))
     return KvBytes(
-        bytes_per_token=layers * kv_heads * (key * sizes[0] + value * sizes[1]),
-        formula=f"{layers} layers x {kv_heads} KV heads x {widths} bytes",
+        bytes_per_token=found.value,
+        formula=found.formula,
         dtype=said.removeprefix("torch."),
         source=source,
         why=None,
@@ -119,7 +96,7 @@ def print_info(line: str) -> tuple[str, int] | None:
 
 
 def _not_conventional(config: Mapping[str, Any]) -> str | None:
-    for name, what in _OTHER.items():
+    for name, what in OTHER_CACHES.items():
         if config.get(name) not in (None, 0, False, [], ""):
             return f"{what} ({name} = {config[name]!r})"
     kinds = config.get("layer_types")

@@ -138,7 +138,7 @@ def _in_flight(requests: Sequence[Request], reads: Sequence[Read], n_unfinished:
         return not_observable(name, f"{len(rounds)} scrapes within the window, {FEWEST_SCRAPES} are needed")
     sent_s = [r.sent_at_unix_s for r in requests if r.sent_at_unix_s is not None]
     begins = sorted(at - SLACK_S for at in sent_s)
-    ends = sorted(r.sent_at_unix_s + (r.end_after_s or 0.0) + 0.05 for r in requests if r.sent_at_unix_s is not None)
+    ends = sorted(r.sent_at_unix_s + r.took_s + 0.05 for r in requests if r.sent_at_unix_s is not None)
     # Begun by the scrape's end, less those that had ended before it was sent.
     ours = [bisect_right(begins, received) - bisect_left(ends, sent) for sent, received, _ in rounds]
     theirs = [n for _, _, n in rounds]

@@ -120,7 +120,7 @@ def _cap_hits(sent: Mapping[str, Request], record: Level, clock: RunClock, sched
     """Requests that found ``max_in_flight`` others under way at their instant, beyond what the clocks may be off."""
     cap, off_s = schedule.max_in_flight, clock.bound_s
     spans = [
-        (request.plan_id, at, at + (request.end_after_s or 0.0))
+        (request.plan_id, at, at + request.took_s)
         for request in sent.values()
         if (at := clock.sent_s(request)) is not None
     ]

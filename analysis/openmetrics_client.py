@@ -85,7 +85,8 @@ def _ends(run: Run) -> list[tuple[float, Request]]:
     for one in run.requests:
         sent_s = one.sent_at_unix_s if one.sent_at_unix_s is not None else starts.get((one.worker, one.sequence))
         if sent_s is not None:
-            found.append((sent_s + (one.end_after_s or 0.0), one))
+            took_s = 0.0 if one.sent_at_unix_s is None else one.took_s  # over where it began, if it was never sent
+            found.append((sent_s + took_s, one))
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -47,7 +47,7 @@ def energy(samples: Sequence[GpuSample], requests: Sequence[Request]) -> Energy 
     if not ended:
         return "no measured request has both ends"
     start = min(r.sent_at_unix_s or 0.0 for r in ended)
-    end = max((r.sent_at_unix_s or 0.0) + (r.end_after_s or 0.0) for r in ended)
+    end = max((r.sent_at_unix_s or 0.0) + r.took_s for r in ended)
     covered = coverage(samples, [(start, end)])
     inside = [one for one in samples if one.gpus and start <= one.at_unix_s <= end]
     if covered.missing is not None:

@@ -43,6 +43,11 @@ class RunClock:
         started = self.starts.get((request.worker, request.sequence)) if at_s is None else None
         return at_s if started is None else self.started_s(started)
 
+    def ended_s(self, request: Request) -> float | None:
+        """When it ended; of one that never was sent, when it was started: connecting is timed apart. None as above."""
+        at_s = self.sent_s(request)
+        return self.begun_s(request) if at_s is None else at_s + request.took_s
+
     def level_began_s(self, level: Level) -> float:
         """A level's begin, which its master wrote, in seconds of this clock."""
         if self.kind == "wall":

@@ -227,7 +227,7 @@ def _coverage(requests: Sequence[Request], telemetry_unix_s: Sequence[float] | N
     if not telemetry_unix_s:
         return not_observable(name, "no telemetry of the server's host")
     sent = [r.sent_at_unix_s for r in requests if r.sent_at_unix_s is not None]
-    ended = [r.sent_at_unix_s + (r.end_after_s or 0.0) for r in requests if r.sent_at_unix_s is not None]
+    ended = [r.sent_at_unix_s + r.took_s for r in requests if r.sent_at_unix_s is not None]
     if not sent:
         return not_observable(name, "no request was sent")
     begin, end = min(sent), max(ended)

@@ -55,11 +55,10 @@ def throughput(
     n_started = sum(begin_s <= clock.started_s(one) <= end_s for one in unended)
     for row in rows:
         request = row.request
-        sent_s = clock.begun_s(request)
-        if sent_s is None:
+        sent_s, ended_s = clock.begun_s(request), clock.ended_s(request)
+        if sent_s is None or ended_s is None:
             continue  # it failed to connect, and no line says when it was started
         n_started += begin_s <= sent_s <= end_s
-        ended_s = sent_s + (request.end_after_s or 0.0)
         ended_inside = begin_s < ended_s <= end_s or begin_s == sent_s == ended_s
         n_completed += ended_inside and request.outcome == "completed"
         n_failed += ended_inside and request.outcome != "completed"

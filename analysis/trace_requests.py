@@ -125,4 +125,4 @@ def _from_ns(request: Request) -> int:
 
 
 def _to_ns(request: Request) -> int:
-    return _from_ns(request) + round((request.end_after_s or 0.0) * 1e9)
+    return _from_ns(request) + round(request.took_s * 1e9)

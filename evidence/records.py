@@ -12,9 +12,9 @@ the first byte of the request is sent); ``*_unix_s`` instants are wall-clock lab
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evidence.marks import ChunkMark as ChunkMark
 from evidence.marks import Packed
@@ -154,6 +154,19 @@ class Request(Record):
     requests_since_reset: Count | None = None  # the age of cache and draft state; None where nothing was reset
     send_lag_s: Seconds | None = None  # t0 minus the instant it was scheduled for; None in closed loop, or not sent
     stream_problems: tuple[str, ...] = ()  # what was odd and did not decide the outcome, e.g. "[DONE] is missing"
+
+    @model_validator(mode="after")
+    def _ends_where_it_was_sent(self) -> Self:
+        if self.end_after_s is None and (self.sent_at_unix_s is not None or self.sent_at_monotonic_s is not None):
+            raise ValueError("a request that was sent has an end_after_s: the end of its body, or when it was given up")
+        return self
+
+    @property
+    def took_s(self) -> float:
+        """``end_after_s`` of a request that was sent. Raises ValueError for one that never was."""
+        if self.end_after_s is None:
+            raise ValueError(f"request {self.plan_id} was never sent, so it took no time")
+        return self.end_after_s
 
 
 class Scrape(Record):

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gevent
-
-from evidence.errors import EvidenceError
 from evidence.records import Request
 from evidence.redact import collect_secrets
 from locustfiles._conductor import Conductor
@@ -19,6 +16,7 @@ from locustfiles._options import Options, UsageError
 from locustfiles._post import LocustPost, LocustWorkers, Message
 from locustfiles._progress import Progress
 from locustfiles._recorder import Recorder
+from locustfiles._recording import Recording
 from locustfiles._sender import Keys
 from locustfiles._session import Session
 from locustfiles._transports import Transport
@@ -30,7 +28,7 @@ DEFAULT_PORT = 5557
 GATHER_S = 60.0
 
 
-class MasterSession:
+class MasterSession(Recording):
     """Raises UsageError or EvidenceError when the run cannot begin."""
 
     def __init__(self, options: Options, plan: Plan, runner: Any, *, n_workers: int) -> None:
@@ -42,21 +40,18 @@ class MasterSession:
         self._ready = False
         self.recorder = Recorder(options, plan, n_workers=n_workers)
         self.plan = plan = self.recorder.plan
-        self.progress = Progress(
-            options.arm or options.label or "", len(plan.requests), lambda: self.crew.tally().n_under_way
-        )
-        self.crew = Workers(
-            self.recorder,
-            n_expected=n_workers,
-            shards=options.shards,
-            locust=LocustWorkers(runner),
-            on_ended=self._ended if options.shards == "ship" else None,
-        )
+        self.progress = Progress(options.arm or options.label or "", len(plan.requests), self._n_under_way)
+        with self.recorder.undone_where_it_fails():
+            self.crew = Workers(
+                self.recorder,
+                n_expected=n_workers,
+                shards=options.shards,
+                locust=LocustWorkers(runner),
+                on_ended=self._ended if options.shards == "ship" else None,
+            )
         self.crew.post = post
         self._ready = True
         self.conductor = Conductor(self.recorder, self.crew, self.progress, on_window=self._profile)
-        self._conducting: gevent.Greenlet | None = None
-        self._profiled = False
         if runner.master_bind_port == DEFAULT_PORT:
             self.recorder.notice(
                 f"port {DEFAULT_PORT} is every run's default: a worker left over from another run would come here "
@@ -67,31 +62,10 @@ class MasterSession:
         if self._ready:
             self.crew.take(client, message)
 
-    @property
-    def path(self) -> Path:
-        return self.recorder.path
-
-    @property
-    def conducting(self) -> bool:
-        return self._conducting is not None
-
     def begin(self, give_up: Callable[[], None]) -> None:
         """Starts what runs beside the requests."""
         self.recorder.begin(give_up)
         self.progress.begin()
-
-    def conduct(self) -> Conductor:
-        """Begins with the plan's levels once every worker is there, in a greenlet of their own."""
-        if self._conducting is None:
-            self._conducting = gevent.spawn(self._run)
-            self._conducting.link(self._conducted)
-        return self.conductor
-
-    def failed(self, error: BaseException) -> None:
-        self.recorder.failed(error)
-
-    def beside_failed(self, error: BaseException) -> None:
-        self.recorder.beside_failed(error)
 
     def stop_taking(self) -> None:
         """The run ends: every worker stops, and sends what it owes before Locust tells it to leave."""
@@ -100,38 +74,18 @@ class MasterSession:
     def seal(self) -> None:
         """Every worker has ended; then the folder is closed. Doing so twice is harmless."""
         self.crew.close()
-        if self._conducting is not None:
-            self._conducting.kill()
-        try:
-            self.conductor.cut()
-        except EvidenceError as error:
-            self.failed(error)
+        self._stop_conducting()
+        self._cut()
         self.recorder.seal(self.crew.close)
         self.progress.close()
 
-    def verdict(self) -> int:
-        """Prints what ``analysis check`` says of the folder; the exit code of the run."""
-        return self.recorder.verdict()
+    def _n_under_way(self) -> int:
+        return self.crew.tally().n_under_way
 
     def _run(self) -> None:
+        """The levels begin once every worker is there."""
         self.crew.gather(GATHER_S)
-        self.conductor.run()
-
-    def _conducted(self, over: gevent.Greenlet) -> None:
-        if over.exception is not None:
-            self.failed(over.exception)
-        self.conductor.finish()
-
-    def _profile(self) -> None:
-        if self.recorder.profiling is not None and not self._profiled:
-            self._profiled = True
-            self.recorder.profiling.begin(self.path, lambda: self.crew.tally().n_under_way)
-
-    def _ended(self, record: Request) -> None:
-        self.progress.ended(record.outcome)
-        self.conductor.ended(record)
-        if self.recorder.profiling is not None:
-            self.recorder.profiling.ended(record)
+        super()._run()
 
     def _refuse_blind_search(self, options: Options, plan: Plan) -> None:
         scenario = plan.scenario

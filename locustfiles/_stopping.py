@@ -37,6 +37,6 @@ def _stop(environment: Environment) -> None:
     if environment.shape_class is None or runner.shape_greenlet is not None:
         runner.quit()
         return
-    environment.events.quitting.fire(environment=environment, reverse=True)  # type: ignore[no-untyped-call]
-    environment.events.quit.fire(exit_code=environment.process_exit_code)  # type: ignore[no-untyped-call]
+    environment.events.quitting.fire(environment=environment, reverse=True)  # type: ignore[no-untyped-call]  # Locust's hooks have no types
+    environment.events.quit.fire(exit_code=environment.process_exit_code)  # type: ignore[no-untyped-call]  # as above
     gevent.get_hub().parent.throw(SystemExit(environment.process_exit_code))

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from evidence.calibration_records import Error
 from evidence.reading import Run, read_segments
@@ -96,7 +97,7 @@ def truth_of(run: Run, request: Request) -> Truth | None:
     return Truth(received_ns=received_ns, written_ns=tuple(written_ns), end_ns=end_ns)
 
 
-def _payloads(run: Run, request: Request) -> Iterator[dict]:  # type: ignore[type-arg]  # JSON objects
+def _payloads(run: Run, request: Request) -> Iterator[dict[str, Any]]:
     assert request.wire is not None
     for _, data in events(read_segments(run, request.wire), framing="http" if request.transport == "wire" else "body"):
         yield json.loads(data)

@@ -5,9 +5,12 @@ import json
 import shutil
 import struct
 import subprocess
+import tempfile
 import time
 import zlib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -149,6 +152,18 @@ class Browser:
             self.socket.close()
         finally:
             self.process.wait(20)
+
+
+@contextmanager
+def a_browser() -> Iterator[Browser]:
+    """One browser with a profile of its own, which goes when it is closed."""
+    profile = Path(tempfile.mkdtemp(prefix="chromium-"))
+    found = Browser(profile)
+    try:
+        yield found
+    finally:
+        found.close()
+        shutil.rmtree(profile, ignore_errors=True)
 
 
 def colours(png: bytes) -> Counter[tuple[int, int, int]]:

@@ -168,7 +168,7 @@ def _level(
     last_sent = max((one.sent_at_monotonic_s or 0.0) for one in done) - 50.0
     book.levels.append(
         Level(
-            run_id="run-test", index=index, label=label, kind=kind,  # type: ignore[arg-type]
+            run_id="run-test", index=index, label=label, kind=kind,  # type: ignore[arg-type]  # one of LevelKind
             users=int(setting) if kind == "concurrency" else 1 if kind == "context" else None,
             rate_per_s=setting if kind == "arrivals" else None,
             target_tokens=int(setting) if kind == "context" else None,

@@ -113,6 +113,8 @@ def numbered(requests: Sequence[Request], *, timed: bool = False) -> list[Reques
         counts[one.phase] += 1
         own = {"sequence": sequence, "plan_id": f"{'w' if one.phase == 'warmup' else 'm'}{place:04d}"}
         instants = {"sent_at_monotonic_s": 50.0 + 5 * sequence, "sent_at_unix_s": UNIX_S + 5 * sequence}
+        if one.sent_at_monotonic_s is None:
+            instants = {}  # it never was sent
         found.append(one.model_copy(update=own if timed else own | instants))
     return found
 

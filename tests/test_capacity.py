@@ -61,7 +61,9 @@ def test_an_fp8_cache_takes_half_and_keys_and_values_may_differ():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kv_lora_rank": 512}, "a latent in place of keys and values (kv_lora_rank = 512)"),
+        ({"linear_num_value_heads": 32}, "recurrent state beside attention (linear_num_value_heads = 32)"),
+        ({"hybrid_override_pattern": "M-M*"}, "recurrent state beside attention (hybrid_override_pattern"),
+        ({"kv_lora_rank": 512}, "multi-head latent attention (MLA) (kv_lora_rank = 512)"),
         ({"sliding_window": 4096, "max_position_embeddings": 32768}, "sliding-window attention"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"num_attention_heads": None}, "how many layers and attention heads"),

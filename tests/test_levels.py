@@ -248,7 +248,7 @@ def dispatched(plan: Plan, takes_s: float) -> Played:
         played.send(planned)
 
     def user(_seat: int) -> None:
-        dispatcher = Dispatcher(played.crew, Connection, send, lambda _: None)  # type: ignore[arg-type]
+        dispatcher = Dispatcher(played.crew, Connection, send, lambda _: None)  # type: ignore[arg-type]  # plays a transport
         try:
             while True:
                 played.crew.awaited()

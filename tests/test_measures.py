@@ -125,13 +125,20 @@ def test_chunks_of_one_segment_have_no_gap_between_them() -> None:
 
 
 def test_nothing_received_has_reasons_everywhere() -> None:
-    record = request(
-        chunks=[], outcome="timeout_headers", end_after_s=None, first_token_after_s=None, n_completion_tokens=None
-    )
+    never = {"sent_at_unix_s": None, "sent_at_monotonic_s": None, "end_after_s": None}
+    record = request(chunks=[], outcome="connect_refused", first_token_after_s=None, n_completion_tokens=None, **never)
     got = measured(record)
     for pair in (got.ttft_s, got.ttfv_s, got.e2e_s, got.tpot_s, got.decode_tok_per_s, got.gap_median_s):
         assert pair.value is None
         assert pair.why
+
+
+def test_a_request_that_was_sent_has_an_end_and_one_that_never_was_took_no_time() -> None:
+    with pytest.raises(ValueError, match="a request that was sent has an end_after_s"):
+        request(chunks=[], outcome="timeout_headers", end_after_s=None)
+    unsent = {"sent_at_unix_s": None, "sent_at_monotonic_s": None, "end_after_s": None}
+    with pytest.raises(ValueError, match="was never sent"):
+        _ = request(chunks=[], outcome="connect_refused", **unsent).took_s
 
 
 @given(

@@ -384,9 +384,11 @@ def test_a_run_that_was_killed_still_has_a_page_that_says_so(tmp_path: Path) -> 
 
 
 def test_a_run_without_a_completed_request_has_a_page_without_a_number(tmp_path: Path) -> None:
-    nothing: dict[str, Any] = {"chunks": (), "outcome": "connect_refused", "finish_reason": None, "output_text": "",
-                               "sent_at_unix_s": None, "connection": None, "http_status": None, "headers_after_s": None,
-                               "stamp_source": None, "end_after_s": None, "n_completion_tokens": None}  # fmt: skip
+    never = dict.fromkeys(("sent_at_unix_s", "sent_at_monotonic_s", "end_after_s", "connection", "http_status"))
+    nothing: dict[str, Any] = never | dict.fromkeys(
+        ("headers_after_s", "stamp_source", "finish_reason", "n_completion_tokens")
+    )
+    nothing |= {"chunks": (), "outcome": "connect_refused", "output_text": ""}
     path = make_run(tmp_path / "runs", rows(**nothing))
     _, page = made(path, tmp_path / "report.html")
     assert not any(where.endswith("median") for where, _, _ in page.numbers)

@@ -4,8 +4,6 @@ Driven through the DevTools protocol. Without a Chromium on this machine the tes
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from analysis.loading import load_run
 from analysis.report_gather import view_run
 from analysis.report_sections import run_page, study_page
 from analysis.report_study import view_study
-from tests.browser import NEEDED, Browser
+from tests.browser import NEEDED, Browser, a_browser
 from tests.run_factory import llamacpp_scrape, make_run, request
 from tests.study_factory import At, make_study, steady
 from tests.test_report import HOSTILE
@@ -28,13 +26,8 @@ WIDTHS = (1280, 480)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    profile = Path(tempfile.mkdtemp(prefix="chromium-"))
-    found = Browser(profile)
-    try:
+    with a_browser() as found:
         yield found
-    finally:
-        found.close()
-        shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

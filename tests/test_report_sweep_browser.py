@@ -1,13 +1,12 @@
 """The charts of a sweep in a real Chromium: drawn at two widths, by keys alone, told apart by more than colour."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser import NEEDED, Browser
+from tests.browser import NEEDED, Browser, a_browser
 from tests.level_factory import Played, make_level_run, make_sweep_study
 from tests.test_report import HOSTILE, made
 from tests.traces import BASE
@@ -20,13 +19,8 @@ CHARTS = ("curve", "sweep", "breakeven")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    profile = Path(tempfile.mkdtemp(prefix="chromium-"))
-    found = Browser(profile)
-    try:
+    with a_browser() as found:
         yield found
-    finally:
-        found.close()
-        shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """The web UI: a real Locust with its pages, started, watched and read in a real headless Chromium."""
 
 import json
-import shutil
 import socket
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +15,7 @@ import pytest
 from analysis.loading import load_run
 from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
-from tests.browser import NEEDED, Browser
+from tests.browser import NEEDED, Browser, a_browser
 from tests.load_runs import load_scenario
 from tests.locust_runs import environment
 from tests.warm_locust import WarmProcess, start_warm
@@ -107,13 +105,8 @@ def ui(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    profile = Path(tempfile.mkdtemp(prefix="chromium-"))
-    found = Browser(profile)
-    try:
+    with a_browser() as found:
         yield found
-    finally:
-        found.close()
-        shutil.rmtree(profile, ignore_errors=True)
 
 
 def click(browser: Browser, text: str) -> None:

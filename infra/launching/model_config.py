@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.engines.kv_elements import OTHER_CACHES
+
 MOST_BYTES = 1 << 20
 KEYS = (
     *("architectures", "model_type", "num_hidden_layers", "n_layer", "num_attention_heads", "n_head"),
     *("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query", "head_dim", "v_head_dim"),
     *("hidden_size", "n_embd", "d_model", "torch_dtype", "dtype", "max_position_embeddings"),
-    *("sliding_window", "use_sliding_window", "layer_types", "kv_lora_rank", "num_kv_shared_layers"),
-    *("cla_share_factor", "is_encoder_decoder", "mamba_d_state", "ssm_cfg", "full_attention_interval"),
-    "attn_layer_period",
+    *("sliding_window", "use_sliding_window", "layer_types"),
+    *OTHER_CACHES,
 )
 
 

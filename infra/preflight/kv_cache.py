@@ -1,43 +1,16 @@
 """Bytes of KV cache for one token of context, and what another element type saves.
 
-Conventional attention keeps one key and one value vector a layer and KV head:
-    bytes a token = 2 x layers x KV heads x head width x bytes of an element.
-A model that keeps something else (recurrent state beside attention, a compressed latent, a window) needs a model of its
-own; for such a model no number is given, and the key that shows it is named.
+The formula is that of ``infra.engines.kv_elements``. A model that keeps something else (recurrent state beside
+attention, a compressed latent, a window) needs a model of its own; for such a model no number is given, and the key
+that shows it is named.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from infra.engines.kv_elements import ELEMENT_BYTES, OTHER_CACHES, token_bytes
 from infra.preflight.checkpoint import Checkpoint
 from infra.preflight.findings import Finding
-
-# Bytes of an element, block scales of llama.cpp's types counted in.
-ELEMENT_BYTES = {
-    **dict.fromkeys(("f32", "float32", "fp32"), 4.0),
-    **dict.fromkeys(("bf16", "bfloat16", "f16", "float16", "fp16", "half"), 2.0),
-    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "int8"), 1.0),
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
-# Configuration keys that show another kind of cache, with what it is.
-_OTHER = {
-    **dict.fromkeys(("kv_lora_rank", "attention.kv_lora_rank"), "multi-head latent attention (MLA)"),
-    **dict.fromkeys(
-        ("ssm_cfg", "mamba_d_state", "mamba_num_heads", "linear_num_value_heads", "hybrid_override_pattern"),
-        "recurrent state beside attention",
-    ),
-    **dict.fromkeys(
-        ("full_attention_interval", "attn_layer_period", "attn_layer_offset", "block_types", "ssm.state_size"),
-        "recurrent state beside attention",
-    ),
-    **dict.fromkeys(("num_kv_shared_layers", "cla_share_factor"), "layers that share their cache"),
-    **dict.fromkeys(("is_encoder_decoder",), "an encoder with a cache of its own"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +48,11 @@ def kv_cache(model: Checkpoint, dtype: str | None) -> KvCache:
     unknown = [name for name in names if name not in ELEMENT_BYTES]
     if unknown:
         return KvCache(bytes_per_token=None, why_none=f"element type {unknown[0]!r} is not known")
-    sizes = [ELEMENT_BYTES[name] for name in names]
-    total = layers * kv_heads * (key * sizes[0] + value * sizes[1])
+    found = token_bytes(layers=layers, kv_heads=kv_heads, key=key, value=value, types=names)
     shown = names[0] if names[0] == names[1] else "/".join(names)
     return KvCache(
-        bytes_per_token=total,
-        formula=f"{layers} layers x {kv_heads} KV heads x ({key} + {value}) x {sizes[0]:g} bytes ({shown})"
-        if sizes[0] == sizes[1]
-        else f"{layers} layers x {kv_heads} KV heads x ({key} x {sizes[0]:g} + {value} x {sizes[1]:g}) bytes ({shown})",
+        bytes_per_token=found.value,
+        formula=f"{found.formula} ({shown})",
         dtype=shown,
         n_kv_heads=kv_heads,
         elements_per_token=layers * kv_heads * (key + value),
@@ -91,7 +61,7 @@ def kv_cache(model: Checkpoint, dtype: str | None) -> KvCache:
 
 def not_conventional(model: Checkpoint) -> str | None:
     """What the model keeps in place of, or beside, whole keys and values, with the key that shows it; None: nothing."""
-    for name, what in _OTHER.items():
+    for name, what in OTHER_CACHES.items():
         value = model.value(name)
         if value not in (None, 0, False, [], ""):
             return f"{what} ({name} = {_short(value)})"

@@ -6,9 +6,10 @@ overhead (context, activations, captured graphs), which is stated. What does not
 
 from dataclasses import dataclass
 
+from infra.engines.kv_elements import ELEMENT_BYTES
 from infra.preflight.checkpoint import Checkpoint
 from infra.preflight.findings import Finding
-from infra.preflight.kv_cache import ELEMENT_BYTES, kv_cache, model_dtype
+from infra.preflight.kv_cache import kv_cache, model_dtype
 from infra.preflight.parameter_count import estimate_parameters
 from infra.preflight.quantisation import read_quantisation
 
