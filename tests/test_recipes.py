@@ -27,6 +27,7 @@ COMMANDS = (
         "sglang-ngram",
     ),
     *(f"sglang-q32-shape-{name}" for name in ("baseline", "ngram", "standalone", "tp2-baseline", "tp2-ngram")),
+    *(f"sglang-q32-shape-tp2-nop2p-{name}" for name in ("baseline", "ngram")),
     *(f"sglang-smol-tp-shape-{name}" for name in ("baseline", "ngram", "tp2-baseline", "tp2-ngram")),
     *(f"sglang-smollm2-{name}" for name in ("badvocab", "baseline", "eagle3-random", "fp8kv", "ngram", "permuted")),
     *(f"sglang-smollm2-{name}" for name in ("pool4k", "pool4k-fp8kv", "pool8k-fp8kv")),
