@@ -4,6 +4,7 @@
 
 Prints one JSON object: the errors against the server's own stamps, chunks a second, the coalesced share, and the CPU of
 this process while it received. Reading the answers comes after that and is not in it.
+With ``"together": true`` it says "ready" once it could begin, and begins when a line comes on its standard input.
 """
 
 import gevent.monkey
@@ -54,6 +55,10 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
     receive(load(1, 2, 0.0))  # primes imports, connections and caches
     realtime = settle(asked["core"], asked["realtime"])
+    if asked.get("together"):
+        print("ready", flush=True)
+        if not sys.stdin.readline():
+            raise SystemExit("nobody waits for this cell any more")
     n_tokens = asked["n_tokens"]
     spread_s = min(1.0, asked["ttft_s"] + gap_s * n_tokens)
     cell = measure(receive, load(asked["n_requests"], n_tokens, spread_s))

@@ -13,6 +13,9 @@ that begins with "fake-NAME:". Every chunk carries
 first piece when an event goes out in several), all on CLOCK_MONOTONIC of this machine. They judge a client; a client
 itself must not look at them, since no real server sends them. ``POST /fake/control`` changes
 metrics mode, default fault and schedule while it runs.
+
+With ``--processes N`` the system deals connections to N of them, all on one port, each with a core of its own where
+``--cpu`` names N. Each counts and is controlled for itself, so metrics are off and control reaches one of them.
 """
 
 import argparse
@@ -88,13 +91,16 @@ class FakeEngine:
 def running_fake_engine(**options: Any) -> Iterator[FakeEngine]:
     """A fake engine in a process of its own; options are the command line's (``api_key="k"``, ``spin_us=100``).
 
-    ``fake={...}`` gives the default schedule. Raises FakeEngineError when it does not come up.
+    ``fake={...}`` gives the default schedule, a list an option of several values. Raises FakeEngineError when it does
+    not come up.
     """
     argv = [sys.executable, "-m", "infra.fake_engine"]
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
             argv.append(flag)
+        elif isinstance(value, list):
+            argv += [flag, *map(str, value)]
         elif value is not None and value is not False:
             argv += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
     root = str(Path(__file__).resolve().parents[1])
@@ -133,6 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         read_schedule(fake)
     except (ScheduleError, ValueError, TypeError) as error:
         parser.error(f"--fake: {error}")
+    if args.processes < 1 or (args.processes > 1 and not hasattr(socket, "SO_REUSEPORT")):
+        parser.error(f"--processes {args.processes}: give 1, or more where the system shares a port (SO_REUSEPORT)")
     return _serve(args, fake)
 
 
@@ -143,17 +151,21 @@ def _serve(args: argparse.Namespace, fake: dict[str, Any]) -> int:
     if args.certfile:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(args.certfile, args.keyfile)
-    listener = socket.create_server((args.host, args.port), backlog=1024)
-    listener.setblocking(False)
-    _be_punctual(args)
+    listeners = _listeners(args)
+    number = _forked(len(listeners))
+    listener = listeners.pop(number)
+    for another in listeners:
+        another.close()
+    _be_punctual(args, number)
     engine = Engine(
-        counters=Counters(args.metrics, time.monotonic_ns(), args.restart_at),
+        counters=Counters(args.metrics if args.processes == 1 else "off", time.monotonic_ns(), args.restart_at),
         defaults=fake,
         fault=args.fault,
         api_key=args.api_key,
         prefix=args.prefix.rstrip("/"),
         model=args.model,
         owner=args.owner,
+        n_slots=args.slots,
         profiler=FakeProfiler(source=args.profile_trace, never=args.profile_never),
     )
     loop = Loop(
@@ -164,13 +176,34 @@ def _serve(args: argparse.Namespace, fake: dict[str, Any]) -> int:
         tls=tls,
         watched_fd=0 if _is_pipe(0) else None,
     )
-    url = f"{'https' if tls else 'http'}://{args.host}:{listener.getsockname()[1]}{engine.prefix}"
-    sys.stdout.write(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
-    sys.stdout.flush()
+    if number == 0:
+        url = f"{'https' if tls else 'http'}://{args.host}:{listener.getsockname()[1]}{engine.prefix}"
+        sys.stdout.write(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+        sys.stdout.flush()
     loop.serve()  # ends by SystemExit
 
 
-def _be_punctual(args: argparse.Namespace) -> None:
+def _listeners(args: argparse.Namespace) -> list[socket.socket]:
+    """One for each process, all on one port."""
+    made: list[socket.socket] = []
+    port = args.port
+    for _ in range(args.processes):
+        listener = socket.create_server((args.host, port), backlog=1024, reuse_port=args.processes > 1)
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        made.append(listener)
+    return made
+
+
+def _forked(n: int) -> int:
+    """Which of ``n`` processes this one is; the others are its forks, and end when the first one has."""
+    for number in range(1, n):
+        if os.fork() == 0:
+            return number
+    return 0
+
+
+def _be_punctual(args: argparse.Namespace, number: int) -> None:
     """No collector pauses, timers without slack (Linux), and what the command line grants."""
     gc.collect()
     gc.freeze()
@@ -178,9 +211,15 @@ def _be_punctual(args: argparse.Namespace) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/timerslack_ns").write_text("1")
     if args.cpu is not None:
-        os.sched_setaffinity(0, {args.cpu})
+        os.sched_setaffinity(0, {args.cpu[number % len(args.cpu)]})
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(args.realtime))
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 def _is_pipe(fd: int) -> bool:
@@ -204,12 +243,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ttft-s", type=float)
     parser.add_argument("--gap-s", type=float)
     parser.add_argument("--n-tokens", type=int, help="default: each request's max_tokens")
+    parser.add_argument("--slots", type=_count, metavar="N", help="so many answers at once, others wait in turn")
     parser.add_argument("--fake", default="{}", metavar="JSON", help="any part of a schedule, for all requests")
     parser.add_argument("--fault", choices=list(FAULTS), metavar="NAME", help="play this fault on every request")
     parser.add_argument("--metrics", choices=list(MODES), default="ok", metavar="MODE")
     parser.add_argument("--restart-at", type=int, default=2, metavar="N", help="for --metrics restart")
     parser.add_argument("--spin-us", type=float, default=0.0, help="poll this long before each deadline")
-    parser.add_argument("--cpu", type=int, help="run on this core only")
+    parser.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="so many on one port; metrics are off then"
+    )
+    parser.add_argument("--cpu", type=int, nargs="+", help="run on this core only; of several, each process on one")
     parser.add_argument("--realtime", type=int, default=0, metavar="PRIORITY", help="SCHED_FIFO, where permitted")
     parser.add_argument("--owner", default="llamacpp", help="owned_by of its model; sglang: its /server_info too")
     parser.add_argument("--profile-trace", type=Path, metavar="FILE", help="what a profiler window leaves, .json.gz")

@@ -49,6 +49,7 @@ class Answer:
         *,
         chat: bool,
         received_ns: int,
+        begun_ns: int | None = None,
         created_unix_s: int,
         number: int,
         n_cached: int,
@@ -57,6 +58,7 @@ class Answer:
         self.schedule = schedule
         self.chat = chat
         self.received_ns = received_ns
+        self.begun_ns = received_ns if begun_ns is None else begun_ns  # a slot was free for it; the schedule's zero
         self.created_unix_s = created_unix_s
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-fake{number}"
         self.model = str(body.get("model") or "fake")
@@ -75,7 +77,7 @@ class Answer:
         stream_options = body.get("stream_options") or {}
         self.include_usage = bool(stream_options.get("include_usage"))
         self.continuous_usage = bool(stream_options.get("continuous_usage_stats"))
-        self.first_due_ns = self.last_due_ns = received_ns + round(schedule.ttft_s * 1e9)
+        self.first_due_ns = self.last_due_ns = self.begun_ns + round(schedule.ttft_s * 1e9)
         self.n_drafted = self.n_accepted = 0  # as prepared, one event ahead of what was sent
         self.n_sent = 0
         self.sent_steps: list[Step] = []
@@ -90,7 +92,7 @@ class Answer:
     def events(self) -> Iterator[Event]:
         """Every event of a faultless stream, made one at a time, just after the one before it was sent."""
         n_done = 0
-        due = due_instants(self.schedule, self.received_ns)
+        due = due_instants(self.schedule, self.begun_ns)
         for step in steps(self.schedule, self.n_tokens):
             due_ns = next(due)
             if n_done == 0:
@@ -189,7 +191,7 @@ class Answer:
     def timings(self, n_tokens: int) -> dict[str, Any]:
         """llama.cpp's per-request account after ``n_tokens``; the draft fields only when something was drafted."""
         n_prompt = self.n_prompt - self.n_cached
-        prompt_ms = (self.first_due_ns - self.received_ns) / 1e6
+        prompt_ms = (self.first_due_ns - self.begun_ns) / 1e6
         predicted_ms = (self.last_due_ns - self.first_due_ns) / 1e6
         out: dict[str, Any] = {
             "cache_n": self.n_cached,

@@ -22,7 +22,7 @@ _HEAD = head_bytes(200, {"Content-Type": "text/event-stream", "Server": "fake-en
 class _Piece(NamedTuple):
     """One event but for who the answer is and its three instants."""
 
-    after_ns: int  # due, from the answer's receipt
+    after_ns: int  # due, from the answer's beginning
     left: bytes
     right: bytes
     n_sent: int
@@ -34,10 +34,10 @@ def cadence_script(answer: Answer) -> Script:
     schedule = answer.schedule
     if schedule.style != "merged" or schedule.framing != "chunked" or not schedule.truth or schedule.headers_s != 0:
         raise ScheduleError(schedule.model_dump(), "cadence knows merged steps, chunked framing, truth, early headers")
-    first_ns = next(due_instants(schedule, answer.received_ns)) - answer.received_ns
+    first_ns = next(due_instants(schedule, answer.begun_ns)) - answer.begun_ns
     options = str({k: v for k, v in answer.body.items() if k not in ("messages", "prompt", "fake")})
     alike = _Alike(schedule, first_ns, answer.chat, answer.n_prompt, answer.n_cached, options)
-    answer.first_due_ns = answer.received_ns + first_ns
+    answer.first_due_ns = answer.begun_ns + first_ns
     return _played(answer, _pieces(alike, _Kept(answer)))
 
 
@@ -71,7 +71,7 @@ class _Pieces:
     def __init__(self, answer: Answer) -> None:
         self.made: list[_Piece] = []
         self.tail: list[_Piece] = []
-        self._received_ns = answer.received_ns
+        self._begun_ns = answer.begun_ns
         self._events = _prototype(answer).events()
 
     def token(self, index: int) -> _Piece | None:
@@ -87,7 +87,7 @@ class _Pieces:
         return None
 
     def _piece(self, event: Event) -> _Piece:
-        after_ns = event.due_ns - self._received_ns
+        after_ns = event.due_ns - self._begun_ns
         if event.payload is None:
             return _Piece(after_ns, data_line(event.raw), b"", event.n_sent, None)
         left, _, right = dump(event.payload).partition(_WHO)
@@ -107,15 +107,15 @@ def _prototype(answer: Answer) -> Answer:
 
 
 def _played(answer: Answer, pieces: _Pieces) -> Iterator[Send | End]:
-    received_ns = answer.received_ns
+    received_ns, begun_ns = answer.received_ns, answer.begun_ns
     who = b'"created":%d,"id":"%b"' % (answer.created_unix_s, answer.id.encode())
-    yield Send(received_ns, say(_HEAD))
+    yield Send(begun_ns, say(_HEAD))
     index = 0
     while (piece := pieces.token(index)) is not None:
-        due_ns = received_ns + piece.after_ns
+        due_ns = begun_ns + piece.after_ns
         yield Send(due_ns, _maker(answer, piece, who, due_ns))
         index += 1
-    answer.last_due_ns = received_ns + pieces.tail[0].after_ns
+    answer.last_due_ns = begun_ns + pieces.tail[0].after_ns
 
     def ending(now_ns: int) -> bytes:
         texts = [_text(piece, who, received_ns, answer.last_due_ns, now_ns) for piece in pieces.tail]

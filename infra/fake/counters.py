@@ -60,7 +60,7 @@ class Counters:
         if not answer.n_sent:
             return
         n_prompt = answer.n_prompt - answer.n_cached
-        prompt_s = (answer.first_due_ns - answer.received_ns) / 1e9
+        prompt_s = (answer.first_due_ns - answer.begun_ns) / 1e9
         last_ns = answer.last_sent_ns if answer.last_sent_ns is not None else answer.first_due_ns
         predicted_s = max(last_ns - answer.first_due_ns, 0) / 1e9
         for _ in range(2 if self.mode == "foreign" else 1):
@@ -81,7 +81,7 @@ class Counters:
                 for position in range(step.n_accepted):
                     self.at[position] = self.at.get(position, 0) + 1
 
-    def text(self, n_running: int) -> str:
+    def text(self, n_running: int, n_waiting: int = 0) -> str:
         """The exposition body. Reading it resets the two rate gauges, as the engine's does."""
         if self.mode == "busy":
             self.predicted += 7
@@ -91,7 +91,7 @@ class Counters:
             ("prompt_tokens_seconds", n_prompt / prompt_s if prompt_s else 0.0),
             ("predicted_tokens_seconds", n_predicted / predicted_s if predicted_s else 0.0),
             ("requests_processing", n_running),
-            ("requests_deferred", 0),
+            ("requests_deferred", n_waiting),
             ("n_busy_slots_per_decode", float(self.decodes > 0)),
         ]
         if self.mode == "noise":
@@ -116,7 +116,7 @@ class Counters:
         yield "spec_decode_num_accepted_tokens_total", self.accepted
         yield "spec_decode_num_drafts_total", self.drafts
 
-    def script(self, n_running: int) -> Script:
+    def script(self, n_running: int, n_waiting: int = 0) -> Script:
         """The answer to GET /metrics in the present mode."""
         if self.mode == "off":
             return reply(
@@ -132,7 +132,7 @@ class Counters:
             return reply(200, "text/html", b"<html><body>sign in</body></html>")
         if self.mode == "hang":
             return iter([End.HANG])
-        text = self.text(n_running)
+        text = self.text(n_running, n_waiting)
         if self.mode == "garbled":
             text = text.replace(f"\n{PREDICTED} ", f"\n{PREDICTED} twelve ")
         elif self.mode == "duplicate":

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from infra.fake.schedule import ScheduleError, read_schedule
 from infra.fake.script import Script, reply, stream_script
 
 JSON = "application/json; charset=utf-8"
+GENERATED = ("/v1/chat/completions", "/v1/completions")
+UNBOUNDED = 64  # slots it claims where it has no limit
 
 
 class Incoming(NamedTuple):
@@ -34,15 +37,24 @@ class Engine:
     api_key: str | None = None
     prefix: str = ""
     model: str = "fake"
-    n_slots: int = 64
+    n_slots: int | None = None  # so many answers are generated at once, others wait; None: all at once
     owner: str = "llamacpp"  # owned_by of its model: what it says it is
     profiler: FakeProfiler = field(default_factory=FakeProfiler)
     running: set[Answer] = field(default_factory=set)
+    waiting: deque[tuple[Any, Incoming]] = field(default_factory=deque)  # for a slot, with whom they came from
     seen_prompts: set[str] = field(default_factory=set)
     n_requests: int = 0
 
-    def answer(self, request: Incoming) -> tuple[Script, Answer | None]:
-        """The script, and the answer that it plays when it is one of a model."""
+    def is_full(self) -> bool:
+        """Whether an answer that is to be generated has to wait until another has ended."""
+        return self.n_slots is not None and len(self.running) >= self.n_slots
+
+    def generates(self, request: Incoming) -> bool:
+        """Whether the request is one for a model, which takes a slot."""
+        return request.path.partition("?")[0].endswith(GENERATED)
+
+    def answer(self, request: Incoming, begun_ns: int | None = None) -> tuple[Script, Answer | None]:
+        """The script, and the answer that it plays when it is one of a model; ``begun_ns``: a slot is free since."""
         path = request.path.partition("?")[0]
         if not path.startswith(self.prefix):
             return self._error(404, f"no such path {path}, all are under {self.prefix}"), None
@@ -51,13 +63,13 @@ class Engine:
             return reply(200, JSON, b'{"status":"ok"}'), None
         if self.api_key is not None and request.headers.get("authorization") != f"Bearer {self.api_key}":
             return self._error(401, "Invalid API Key", "authentication_error"), None
-        if path in ("/v1/chat/completions", "/v1/completions"):
-            return self._generate(request, chat=path == "/v1/chat/completions")
+        if path in GENERATED:
+            return self._generate(request, begun_ns, chat=path == "/v1/chat/completions")
         return self._other(request, path), None
 
     def _other(self, request: Incoming, path: str) -> Script:
         if path == "/metrics":
-            return self.counters.script(len(self.running))
+            return self.counters.script(len(self.running), len(self.waiting))
         if path == "/tokenize":
             body = _json(request.body)
             content = body.get("content") if isinstance(body, dict) else None
@@ -67,6 +79,9 @@ class Engine:
             return reply(status, "text/plain; charset=utf-8", said.encode())
         if path == "/server_info" and self.owner == "sglang":
             return reply(200, JSON, json.dumps(self._server_info()).encode())
+        if path == "/flush_cache" and self.owner == "sglang":
+            self.seen_prompts.clear()
+            return reply(200, "text/plain; charset=utf-8", b"Cache flushed.\n")
         if path == "/fake/control":
             return self._control(_json(request.body), request.received_ns)
         described = {"/v1/models": self._models, "/props": self._props, "/slots": self._slots}.get(path)
@@ -74,12 +89,12 @@ class Engine:
             return self._error(404, "File Not Found", "not_found_error")
         return reply(200, JSON, json.dumps(described()).encode())
 
-    def _generate(self, request: Incoming, *, chat: bool) -> tuple[Script, Answer | None]:
+    def _generate(self, request: Incoming, begun_ns: int | None, *, chat: bool) -> tuple[Script, Answer | None]:
         body = _json(request.body)
         if not isinstance(body, dict):
             return self._error(400, "the body is not a JSON object"), None
         try:
-            answer, fault = self._prepare(body, request.received_ns, chat=chat)
+            answer, fault = self._prepare(body, request.received_ns, begun_ns, chat=chat)
         except ScheduleError as error:
             return self._error(400, str(error)), None
         self.running.add(answer)
@@ -94,7 +109,9 @@ class Engine:
             return cadence_script(answer), answer
         return stream_script(answer, fault.manner()), answer
 
-    def _prepare(self, body: dict[str, Any], received_ns: int, *, chat: bool) -> tuple[Answer, Fault]:
+    def _prepare(
+        self, body: dict[str, Any], received_ns: int, begun_ns: int | None, *, chat: bool
+    ) -> tuple[Answer, Fault]:
         own = body.get("fake") or {}
         schedule = read_schedule(self.defaults, own)
         name = own.get("fault") or _named(body.get("model")) or _named(_last_text(body)) or schedule.fault or self.fault
@@ -109,6 +126,7 @@ class Engine:
             schedule,
             chat=chat,
             received_ns=received_ns,
+            begun_ns=begun_ns,
             created_unix_s=int(time.time()),
             number=self.n_requests,
             n_cached=self._n_cached(body),
@@ -164,7 +182,7 @@ class Engine:
             "build_info": "fake-1",
             "model_path": f"{self.model}.gguf",
             "model_ftype": "F32",
-            "total_slots": self.n_slots,
+            "total_slots": self.n_slots or UNBOUNDED,
             "chat_template": "",
             "default_generation_settings": {"n_ctx": 8192, "params": {"temperature": 0.8, "seed": 4294967295}},
         }
@@ -172,7 +190,7 @@ class Engine:
     def _slots(self) -> list[dict[str, Any]]:
         speculative = read_schedule(self.defaults).drafted > 0
         n_busy = len(self.running)
-        slots = range(max(min(self.n_slots, 4), n_busy))
+        slots = range(max(min(self.n_slots or UNBOUNDED, 4), n_busy))
         return [{"id": k, "n_ctx": 8192, "speculative": speculative, "is_processing": k < n_busy} for k in slots]
 
 

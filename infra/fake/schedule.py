@@ -21,7 +21,7 @@ class ScheduleError(ValueError):
 
 
 class Schedule(BaseModel):
-    """One answer's schedule. Every instant counts from ``received_ns``, the whole request having been read."""
+    """One answer's schedule. Every instant counts from when the whole request was read and a slot is free for it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -89,10 +89,10 @@ def steps(schedule: Schedule, n_tokens: int) -> Iterator[Step]:
         yield step
 
 
-def due_instants(schedule: Schedule, received_ns: int) -> Iterator[int]:
-    """Absolute deadlines of the steps, without end: received + ttft + k gaps, or on the common grid of ``sync``."""
+def due_instants(schedule: Schedule, begun_ns: int) -> Iterator[int]:
+    """Absolute deadlines of the steps, without end: begun + ttft + k gaps, or on the common grid of ``sync``."""
     gap_ns = round(schedule.gap_s * 1e9)
-    due_ns = received_ns + round(schedule.ttft_s * 1e9)
+    due_ns = begun_ns + round(schedule.ttft_s * 1e9)
     if schedule.sync and gap_ns:
         due_ns = -(-due_ns // gap_ns) * gap_ns
     while True:

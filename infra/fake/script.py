@@ -85,7 +85,7 @@ def stream_script(answer: Answer, manner: Manner) -> Script:
     if schedule.headers_s is None:
         pending = head
     else:
-        due_ns = answer.received_ns + round(schedule.headers_s * 1e9)
+        due_ns = answer.begun_ns + round(schedule.headers_s * 1e9)
         yield from manner.play_head(head, due_ns) if manner.play_head else [Send(due_ns, say(head))]
     while group := list(itertools.islice(events, manner.pack)):
         yield from _event_sends(group, answer, manner, frame, pending)

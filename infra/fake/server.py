@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import deque
 from typing import NoReturn
 
 from infra.fake.answer import Answer
@@ -23,6 +24,7 @@ from infra.fake.script import End, Script, Send
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 MAX_HEADER_BYTES = 1 << 20
+WAITS: Script = iter(())  # of a peer whose request was read and has no slot yet
 
 
 class Peer:
@@ -173,8 +175,21 @@ class Loop:
         if request is None:
             return
         peer.once = request.headers.get("connection", "").lower() == "close"
-        peer.script, peer.answer = self.engine.answer(request)
+        if self.engine.generates(request) and self.engine.is_full():
+            peer.script = WAITS
+            self.engine.waiting.append((peer, request))
+            return
+        self._begin(peer, request)
+
+    def _begin(self, peer: Peer, request: Incoming) -> None:
+        peer.script, peer.answer = self.engine.answer(request, time.monotonic_ns() if peer.script is WAITS else None)
         self._advance(peer)
+
+    def _fill_slots(self) -> None:
+        """Whoever has waited longest begins, as long as there is a slot."""
+        while self.engine.waiting and not self.engine.is_full():
+            peer, request = self.engine.waiting.popleft()
+            self._begin(peer, request)
 
     def _play(self, peer: Peer, step: Send) -> None:
         data = step.make(time.monotonic_ns())
@@ -236,8 +251,11 @@ class Loop:
         if peer.answer is not None:
             self.engine.release(peer.answer, time.monotonic_ns())
             peer.answer = None
+            self._fill_slots()
 
     def _drop(self, peer: Peer) -> None:
+        if peer.script is WAITS:
+            self.engine.waiting = deque(one for one in self.engine.waiting if one[0] is not peer)
         self._release(peer)
         peer.script = peer.step = None
         self.selector.unregister(peer.sock)
