@@ -30,13 +30,13 @@ COMMANDS = {  # name: the module with its ``add_arguments`` and ``command``, and
     "unpack": ("unpack_command", "an exported bundle, every hash verified"),
     "trace": ("trace", "where the GPU's time went in profiler windows"),
     "report": ("report", "one self-contained report.html of a run or a study"),
-    "recover": ("recover_command", "close a killed run's folder as what it is"),
+    "recover": ("recover_command", "close the folder of a killed run, launch or study as what it is"),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = _parse(sys.argv[1:] if argv is None else argv)
+    options = parse(sys.argv[1:] if argv is None else argv)
     try:
         with without_collector():
             code, report, lines = options.command(options)
@@ -59,7 +59,8 @@ def _refused(error: Exception, code: int, as_json: bool) -> int:
     return code
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """What was typed; ``command`` is the function to call with it. Exits with 2 on bad usage, as argparse does."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Judge and summarise run folders.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     asked = next((one for one in argv if not one.startswith("-")), None)
@@ -69,8 +70,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             found = import_module(f"analysis.{module}")
             added.add_argument("--json", action="store_true", help="print one JSON object")
             found.add_arguments(added)
-            added.set_defaults(command=found.command)
-    return parser.parse_args(argv)
+            added.set_defaults(command=found.command, parser=added)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:  # said with the command's own usage, where argparse would show the usage of all
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
 
 
 if __name__ == "__main__":

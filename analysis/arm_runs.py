@@ -41,6 +41,7 @@ class Sides:
     base: Mapping[int, CellRun]
     arm: Mapping[int, CellRun]
     places: Mapping[int, Place]
+    n_repeats: int  # how often a plan of theirs names one prompt at most
 
     @property
     def pairs(self) -> tuple[int, ...]:
@@ -58,7 +59,7 @@ class Sides:
     def request(self, pair: int, request: Request) -> tuple[int, Request]:
         """Launch and request as the observations name them: runs of one launch are repeats of its prompts."""
         place = self.places[pair]
-        return place.launch, request._replace(repeat=request.repeat + place.nth * self._n_repeats())
+        return place.launch, request._replace(repeat=request.repeat + place.nth * self.n_repeats)
 
     def observations(self, side: Mapping[int, CellRun], name: str) -> tuple[Observation, ...]:
         """What one side measured, with None and the reason where its run may not be used."""
@@ -76,15 +77,13 @@ class Sides:
                 found.append(shifted)
         return tuple(found)
 
-    def _n_repeats(self) -> int:
-        cells = (*self.base.values(), *self.arm.values())
-        return 1 + max((int(line.get("repeat") or 0) for one in cells for line in one.run.plan.values()), default=0)
-
 
 def sides(base: Mapping[int, CellRun], arm: Mapping[int, CellRun]) -> Sides:
     """Bring two sides together. A baseline cell of a pair the arm never had stands aside."""
     wanted = {pair: one for pair, one in base.items() if pair in arm}
-    return Sides(base=wanted, arm=arm, places=places(wanted, arm))
+    plans = [one.run.plan for one in (*wanted.values(), *arm.values())]
+    n_repeats = 1 + max((int(line.get("repeat") or 0) for plan in plans for line in plan.values()), default=0)
+    return Sides(base=wanted, arm=arm, places=places(wanted, arm), n_repeats=n_repeats)
 
 
 def why_not(one: CellRun, scope: Scope) -> str | None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from analysis import audit_csv
 from analysis.audit_rows import FORMS, SavedRow, Source, source
 from analysis.errors import AnalysisError
+from evidence.named_file import read_named
 
+MOST_BYTES = 64 << 20  # the study's own files hold 100 kB
 REQUEST = re.compile(
     r"\[(\d+)/(\d+)\] (\S+) \(([^)]*)\): Tokens: (\d+) \| TTFT: (\d+(?:\.\d+)?)ms \| Decode: (\d+(?:\.\d+)?) tok/s"
     r"(?: \| Accept Rate: (\d+(?:\.\d+)?)%)?"
@@ -30,11 +32,8 @@ KNOWN = re.compile(
 
 
 def read(path: Path) -> Source:
-    """Read a file of any of the three kinds. Raises AnalysisError naming file and line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise AnalysisError(f"cannot be read ({error.strerror})", FORMS, path=path) from error
+    """Read a file of any of the three kinds. Raises AnalysisError or EvidenceError naming file and line."""
+    data = read_named(path, MOST_BYTES, FORMS)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -147,7 +147,7 @@ def _destination(path: Path, out: Path | None) -> Path:
     name = path.resolve().name + SUFFIX
     out = Path(name) if out is None else out / name if out.is_dir() else out
     if any(folder_kind(parent) != "unknown" for parent in out.absolute().parents):
-        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out", writing=True)
+        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out")
     return out
 
 

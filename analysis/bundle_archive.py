@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from analysis.bundle_packing import packing, unpacking
 from analysis.errors import AnalysisError
+from evidence.lines import first_fault
 from evidence.records import SCHEMA_VERSION, Count, Record, Sha256, Version
 
 MANIFEST = "bundle.json"
@@ -140,8 +141,7 @@ def _manifest(path: Path, packed: BufferedIOBase, limits: Limits) -> BundleManif
     try:
         manifest = BundleManifest.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        _refuse(path, f"{MANIFEST} does not meet its schema: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        _refuse(path, f"{MANIFEST} does not meet its schema: {first_fault(error)}")
     _check_manifest(path, manifest, limits)
     return manifest
 

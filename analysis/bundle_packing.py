@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from analysis.errors import AnalysisError
+
 XZ_SUFFIX = ".xz"
 MOST_MEMORY_BYTES = 192 << 20  # what reading may take; 64 MiB of looking back need 65
-_XZ_BEGINS = b"\xfd7zXZ\x00"
+_XZ_BEGINS, _GZIP_BEGINS = b"\xfd7zXZ\x00", b"\x1f\x8b"
 _READ_BYTES = 1 << 20
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 64 << 20, "lc": 4, "pb": 0}]
 
@@ -34,7 +36,10 @@ def packing(out: Path, name: str) -> Iterator[io.BufferedIOBase]:
 
 @contextmanager
 def unpacking(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes inside. Raises, while they are read, EOFError or OSError, zlib.error or lzma.LZMAError for damage."""
+    """The bytes inside. Raises, while they are read, EOFError or OSError, zlib.error or lzma.LZMAError for damage.
+
+    Raises AnalysisError at once for a file that begins like no bundle.
+    """
     with path.open("rb") as raw:
         begins = raw.read(len(_XZ_BEGINS))
         raw.seek(0)
@@ -42,6 +47,9 @@ def unpacking(path: Path) -> Iterator[io.BufferedIOBase]:
             with io.BufferedReader(_Unpacked(raw), _READ_BYTES) as found:
                 yield found
         else:
+            if not begins.startswith(_GZIP_BEGINS[: len(begins)]) and not _XZ_BEGINS.startswith(begins):
+                what = f"is no bundle: it begins with {begins!r}"
+                raise AnalysisError(what, "name an archive that `export --to bundle` wrote", path=path)
             with gzip.GzipFile(fileobj=raw, mode="rb") as zipped:
                 yield zipped
 

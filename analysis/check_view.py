@@ -11,6 +11,7 @@ from analysis.request_checks import Check
 from analysis.summary_view import merged
 from analysis.tables import wrapped
 from analysis.verdict import by_scope, overall
+from evidence.layout import folder_kind
 from evidence.records import Seal
 
 STATES = ("fail", "pass", "not observable")
@@ -32,6 +33,7 @@ def as_json(run: LoadedRun) -> dict[str, Any]:
             "ended": facts.ended,
             "measured_completed": facts.measured_completed,
             "measured_failed": dict(facts.measured_failed),
+            "unread": None if facts.unread is None else facts.unread.as_json(),
         },
         "sendings": list(facts.passes_differ.sendings) if facts.passes_differ else [],
         "checks": [_check(check) for check in run.server.checks],
@@ -90,10 +92,11 @@ def _check(check: Check) -> dict[str, Any]:
 
 def recovered_lines(path: Path, seal: Seal) -> list[str]:
     """What a recovery found and closed."""
-    failed = ", ".join(f"{n} {outcome}" for outcome, n in seal.failed.items()) or "none failed"
     found = [f"{path} is closed as recovered" if seal.recovered else f"{path} has its seal"]
-    counts = f"{seal.planned} planned, {seal.started} started, {seal.completed} completed, {failed}"
-    found += wrapped(f"{counts}, {seal.cancelled} cancelled, {seal.unfinished} unfinished", lead="  ")
+    if folder_kind(path) == "run":
+        failed = ", ".join(f"{n} {outcome}" for outcome, n in seal.failed.items()) or "none failed"
+        counts = f"{seal.planned} planned, {seal.started} started, {seal.completed} completed, {failed}"
+        found += wrapped(f"{counts}, {seal.cancelled} cancelled, {seal.unfinished} unfinished", lead="  ")
     for name, n_bytes in seal.torn.items():
         found += wrapped(f"{name} ends in {n_bytes} half-written bytes: kept, not read", lead="  ")
     for notice in seal.noticed:

@@ -11,9 +11,9 @@ from typing import Any
 from analysis.columns import packed
 from analysis.facts import Floor, Scope
 from analysis.measures import Row
-from analysis.quantiles import distribution
 from evidence.calibration_records import SHOWN, doubts, read_calibration
 from evidence.errors import EvidenceError
+from evidence.quantiles import distribution
 from evidence.records import Json, Manifest, Request
 
 # metric of the calibration -> what it limits, and the measure whose median it stands beside; None: it is shown, and

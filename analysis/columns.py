@@ -1,6 +1,7 @@
 """Chunk marks as columns of numbers: what a loop over 200 marks would say, asked of a hundred thousand answers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +48,16 @@ def run_of(chunks: Sequence[ChunkMark], first: int) -> Sequence[int]:
 
 def arrivals_s(chunks: Sequence[ChunkMark]) -> Floats:
     """The instant of each received segment with chunks: chunks of one segment share one instant."""
-    at, segment = after_s(chunks), segments(chunks)
+    at, segment = after_s(chunks), column(packed(chunks).segments)
     if not len(at):
         return at
     new = segment[1:] != segment[:-1]
     return at if new.all() else at[np.concatenate(([True], new))]
+
+
+def column(values: Sequence[int | None]) -> NDArray[Any]:
+    """A packed column in the type it is packed in, without a copy; any other as ``whole`` has it."""
+    return whole(values) if isinstance(values, tuple) else np.asarray(values)
 
 
 def whole(values: Sequence[int | None]) -> Ints:

@@ -15,13 +15,15 @@ from analysis.effect import MARGIN
 from analysis.errors import AnalysisError
 from analysis.study_check import check_study_folder
 from analysis.study_loading import Material, load_pairs
+from evidence.layout import MANIFEST, STUDY
 
+BY_HAND = "compare --base RUN... --against RUN..., paired in the order given"
 Answered = tuple[int, dict[str, Any], list[str]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``compare`` takes; ``--json`` is added by whoever makes the parser."""
-    parser.add_argument("study", type=Path, nargs="?", metavar="STUDY", help="the folder of a study")
+    parser.add_argument("study", type=Path, nargs="*", metavar="STUDY", help="the folder of a study")
     parser.add_argument(
         "--base", type=Path, nargs="+", metavar="RUN", help="runs of the baseline, in the order of pairs"
     )
@@ -50,29 +52,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(options: argparse.Namespace) -> Answered:
     """Exit code, the JSON object and the lines. Raises EvidenceError and AnalysisError, each with its exit code."""
     asked = Asked(margin=options.margin, only=options.only, min_ratio=options.min_ratio)
-    named_runs = options.base is not None or options.against is not None
-    if (options.study is None) == (not named_runs) or (
-        named_runs and (options.base is None or options.against is None)
-    ):
+    named = [one is not None for one in (options.base, options.against)]
+    if (len(options.study), named) not in ((1, [False, False]), (0, [True, True])):
         raise AnalysisError(
-            "compare takes either the folder of a study, or runs named by --base and --against",
-            "give one of: compare STUDY; compare --base RUN... --against RUN...",
+            f"compare takes either the folder of one study, or runs named by --base and --against{_given(options)}",
+            f"give one of: compare STUDY; {BY_HAND}",
         )
     material: Material
     verdict = None
-    if options.study is not None:
-        material, verdict = check_study_folder(options.study)
+    if options.study:
+        (study,) = options.study
+        if (study / MANIFEST).is_file() and not (study / STUDY).exists():
+            raise AnalysisError("is a run and no study", f"name the run to compare it with: {BY_HAND}", path=study)
+        material, verdict = check_study_folder(study)
         if not material.arms:
             raise AnalysisError(
                 f"the study {material.name} has the baseline {material.baseline} and no other arm",
                 "name at least one more arm in the study file: there is nothing to compare",
-                path=options.study,
+                path=study,
             )
     else:
         material = load_pairs(options.base, options.against)
     report, good = compare_all(material, verdict, asked)
     shown = compare_markdown.lines(report) if options.markdown else compare_view.lines(report)
     return (0 if good else 1), report, shown
+
+
+def _given(options: argparse.Namespace) -> str:
+    """Two folders without a word are most likely two runs, whose order says which is the baseline."""
+    if len(options.study) != 2 or options.base is not None or options.against is not None:
+        return ""
+    base, against = options.study
+    return f"; two runs are compared by --base {base} --against {against}"
 
 
 def _above_zero(text: str) -> float:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from analysis import goodput
 from analysis.arm_runs import Sides, why_not
-from analysis.quantiles import FLOORS, distribution
 from analysis.study_loading import CellRun, NotMeasured
 from analysis.verdict import by_scope, overall
+from evidence.quantiles import FLOORS, distribution
 
 SPREADS = ("ttft_s", "ttfv_s", "tpot_s", "e2e_s", "decode_tok_per_s")
 

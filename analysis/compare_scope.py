@@ -1,7 +1,7 @@
 """What the numbers of a comparison are about: launches, passes, prompts, concurrency, hardware, engine and model."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from analysis.arm_runs import why_not
@@ -32,6 +32,7 @@ def compared_scope(material: Material) -> dict[str, Any]:
         "prompt_tokens_a_launch": prompt_tokens,
         "prompt_tokens_baseline": _total([found["prompt_tokens"] for found in map(scope, (one.run for one in base))]),
         "concurrency": values("concurrency"),
+        "levels_of_some": _levels_of_some(kept),
         "scenario": values("scenario"),
         "hardware": values("hardware"),
         "engine": values("engine"),
@@ -48,6 +49,13 @@ def _arms(material: Material) -> tuple[str, ...]:
 def _n_launches(cells: Iterable[CellRun]) -> int:
     """Launches by their ids; a run that cites none counts by itself here, and in no interval."""
     return len({one.run.manifest.launch_id or one.run.manifest.run_id for one in cells})
+
+
+def _levels_of_some(cells: Sequence[CellRun]) -> list[str]:
+    """Levels that some runs visited and others did not, as two searches may: no pair stands on them."""
+    labels = [{row.request.level for row in one.run.measured if row.request.level is not None} for one in cells]
+    every = dict.fromkeys(view.label for one in cells for view in one.run.levels)
+    return [label for label in every if 0 < sum(label in own for own in labels) < len(labels)]
 
 
 def _total(counts: list[int | None]) -> int | None:

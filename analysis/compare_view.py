@@ -154,7 +154,14 @@ def _scope(scope: Fields) -> list[str]:
         f"engine: {listed('engine', 'unknown')}",
         f"model: {listed('model', 'unknown')}",
     ]
-    return wrapped("; ".join(parts), lead="  ")
+    lines = wrapped("; ".join(parts), lead="  ")
+    if scope["levels_of_some"]:
+        some = ", ".join(scope["levels_of_some"])
+        said = (
+            f"not every run visited {some}: no pair stands on these, and what is not paired is over all that each ran"
+        )
+        lines += wrapped(said, lead="  ")
+    return lines
 
 
 def _main(report: Fields, arms: Sequence[Fields], notes: Notes) -> list[str]:

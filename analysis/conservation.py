@@ -202,8 +202,9 @@ def _cached(name: str, completed: Sequence[Request], cached: Sequence[float | No
     over = [r.plan_id for r, n in told if r.n_prompt_tokens is not None and n > r.n_prompt_tokens]
     if over:
         return failed(name, f"{len(over)} requests report more cached than prompt tokens ({over[0]})", "run")
-    n_prompt = sum(r.n_prompt_tokens or 0 for r, _ in told)
-    share = f", {sum(n for _, n in told) / n_prompt:.1%} of the prompts" if n_prompt else ""
+    sized = [(r.n_prompt_tokens, n) for r, n in told if r.n_prompt_tokens is not None]
+    n_prompt = sum(size for size, _ in sized)
+    share = f", {sum(n for _, n in sized) / n_prompt:.1%} of the prompts" if n_prompt else ""
     if len(told) < len(completed) and silent_is_zero(cached, lost, server):
         seen = f"client {sum(n for _, n in told):g}, server the same: the {len(completed) - len(told)} answers that"
         return Check(name=name, state="pass", seen=f"{seen} say nothing took none")

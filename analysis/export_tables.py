@@ -58,7 +58,7 @@ def export(path: Path, form: Form, out: Path) -> Exported:
     if folder_kind(path) not in ("run", "study"):
         raise EvidenceError(path, "is no run and no study", "give the path of such a folder, runs/run-... say")
     if any(folder_kind(parent) != "unknown" for parent in out.absolute().parents):
-        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out", writing=True)
+        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise EvidenceError(out, "is there already", "give another folder with --out", writing=True)
     if form == "parquet":

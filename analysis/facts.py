@@ -6,6 +6,7 @@ from typing import Literal
 
 from analysis.lateness import Late
 from analysis.pass_facts import Differing
+from analysis.unread_answers import Unread
 from infra.engines.readings import State
 
 Scope = Literal["run", "latency", "rate", "acceptance", "outputs"]
@@ -83,11 +84,14 @@ class RunFacts:
     planned: int
     started: int
     ended: int
+    unread: Unread | None = None  # what those left that have not ended; None: it was not looked at, or each has
     count_problems: Sequence[str] = ()  # lines that occur twice, or that the seal counts otherwise
     measured_started: int
     measured_completed: int
     measured_failed: Mapping[str, int] = field(default_factory=dict)
     warmup_failed: Mapping[str, int] = field(default_factory=dict)
+    error_said: Mapping[str, str] = field(default_factory=dict)  # by outcome, the error most often on record
+    stopped: str | None = None  # by which signal, and where the run was
     completed_without_count: int = 0
     first_chunk_unknown: int = 0
     outputs_missing: Sequence[str] = ()  # prompt ids whose text is not on record, or differs from its hash

@@ -15,6 +15,7 @@ from analysis.measures import Row, first_chunk_unknown
 from analysis.pass_facts import passes_differ
 from analysis.profiled import profiled, profiler_fault
 from analysis.server import ServerSide
+from analysis.unread_answers import Unread
 from evidence.errors import LEVEL_CODES, Problem, ProblemCode
 from evidence.kept import elsewhere
 from evidence.reading import Run
@@ -34,6 +35,8 @@ COUNT_CODES: frozenset[ProblemCode] = frozenset(
         *LEVEL_CODES,
     }
 )
+MESSAGE_CHARS = 120  # of an error message, in a reason
+STOPPED = "stopped by SIG"  # how a recorder's notice of a signal begins
 # Said by other facts, in words of their own.
 ELSEWHERE: frozenset[ProblemCode] = frozenset(
     {
@@ -58,6 +61,7 @@ def gather(
     levels: Sequence[LevelView] = (),
     n_unsent: int = 0,
     gpu_shared: str | None = None,
+    unread: Unread | None = None,
 ) -> RunFacts:
     """The facts of one run; what the server's side shows comes from ``server``.
 
@@ -85,11 +89,14 @@ def gather(
         planned=manifest.n_planned - n_unsent,
         started=len(started),
         ended=len({(row.request.worker, row.request.sequence) for row in rows}),
+        unread=unread,
         count_problems=_said(problems, COUNT_CODES),
         measured_started=sum(plan_id in measured_ids for plan_id in started.values()),
         measured_completed=len(completed),
         measured_failed=_failed(row.request for row in measured),
         warmup_failed=_failed(row.request for row in rows if row.request.phase == "warmup"),
+        error_said=_error_said([row.request for row in rows]),
+        stopped=next((one.text for one in run.notices if one.text.startswith(STOPPED)), None),
         completed_without_count=len(completed) - len(counted),
         first_chunk_unknown=sum(first_chunk_unknown(row) for row in counted),
         outputs_missing=tuple(row.request.prompt_id for row in completed if not _output_is_faithful(row.request)),
@@ -151,6 +158,20 @@ def _said(problems: Sequence[Problem], codes: frozenset[ProblemCode]) -> tuple[s
 
 def _failed(requests: Iterable[Request]) -> dict[str, int]:
     return dict(Counter(request.outcome for request in requests if request.outcome != "completed"))
+
+
+def _error_said(requests: Sequence[Request]) -> dict[str, str]:
+    """By outcome, the message of most requests, on one line and short; an outcome says enough without one."""
+    said: dict[str, Counter[str]] = {}
+    for request in requests:
+        if request.error is not None:
+            plain = "".join(char if char.isprintable() else " " for char in request.error.message[: 2 * MESSAGE_CHARS])
+            said.setdefault(request.outcome, Counter())[" ".join(plain.split())] += 1
+    return {outcome: _clipped(counted.most_common(1)[0][0]) for outcome, counted in said.items()}
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MESSAGE_CHARS else f"{text[: MESSAGE_CHARS - 3]}..."
 
 
 def _output_is_faithful(request: Request) -> bool:

@@ -1,9 +1,7 @@
 """Goodput: how many requests a second met their objectives; those that failed, or never ended, have not.
 
-A request is good when it completed, its TTFT is at most ``ttft_slo_s`` and its TPOT at most ``tpot_slo_s`` (DistServe,
-OSDI 2024, arXiv 2401.09670). An answer of one token has no TPOT and is judged by its TTFT, counted apart; that is no
-TPOT of 0. Where TPOT is an interval (tokens of the first chunk unknown), a request inside on both ends is good, outside
-on both bad, and else undecided: goodput is then two numbers.
+A request is good when it completed and met its objectives (``evidence/objectives.py`` says when it has). An answer of
+one token is judged by its TTFT and counted apart. Where requests are undecided, goodput is two numbers.
 """
 
 from collections.abc import Iterable
@@ -11,9 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from analysis.errors import AnalysisError
-from analysis.measures import Measures, Row
-
-Met = Literal["good", "bad", "undecided"]
+from analysis.measures import Row
+from evidence.objectives import Met, met
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +54,7 @@ def goodput(
             continue
         alone += row.request.n_completion_tokens == 1
         found.append(_met(row, ttft_slo_s, tpot_slo_s))
-    n_sent, n_good, n_undecided = len(found) + n_unfinished, found.count("good"), found.count("undecided")
+    n_sent, n_good, n_undecided = len(found) + n_unfinished, found.count("met"), found.count("undecided")
     why = None
     if ttft_slo_s is None and tpot_slo_s is None:
         why = "no objective is set ([limits] ttft_slo_s, tpot_slo_s)"
@@ -67,7 +64,7 @@ def goodput(
     return Goodput(
         n_sent=n_sent,
         n_good=n_good,
-        n_bad=found.count("bad"),
+        n_bad=found.count("not met"),
         n_undecided=n_undecided,
         n_failed=found.count("failed"),
         n_unfinished=n_unfinished,
@@ -79,27 +76,11 @@ def goodput(
 
 
 def _met(row: Row, ttft_slo_s: float | None, tpot_slo_s: float | None) -> Met:
-    measures: Measures = row.measures
-    both = [_below(measures.ttft_s.value, ttft_slo_s), _tpot(row, tpot_slo_s)]
-    if "bad" in both:
-        return "bad"
-    return "undecided" if "undecided" in both else "good"
-
-
-def _below(value: float | None, limit: float | None) -> Met:
-    if limit is None:
-        return "good"
-    if value is None:
-        return "undecided"
-    return "good" if value <= limit else "bad"
-
-
-def _tpot(row: Row, limit: float | None) -> Met:
-    n_tokens, n_first = row.request.n_completion_tokens, row.measures.n_first_tokens.value
-    if n_tokens == 1 or (n_tokens is not None and n_tokens == n_first):  # nothing came after the first segment
-        return "good"
-    bounds = row.measures.tpot_bounds_s.bounds
-    if bounds is None:
-        return _below(None, limit)
-    ends = {_below(end, limit) for end in bounds}
-    return ends.pop() if len(ends) == 1 else "undecided"
+    n_tokens, measures = row.request.n_completion_tokens, row.measures
+    return met(
+        ttft_s=measures.ttft_s.value,
+        tpot_bounds_s=measures.tpot_bounds_s.bounds,
+        first_is_all=n_tokens is not None and n_tokens in (1, measures.n_first_tokens.value),
+        ttft_slo_s=ttft_slo_s,
+        tpot_slo_s=tpot_slo_s,
+    )

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from analysis.columns import packed
 from analysis.measures import Row
-from analysis.quantiles import distribution
+from evidence.quantiles import distribution
 from evidence.records import Health, Request
 
 

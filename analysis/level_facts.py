@@ -6,7 +6,7 @@ from itertools import pairwise
 from analysis.cached_share import TOLERANCE, cached_share
 from analysis.facts import LevelFacts
 from analysis.levels import LevelView
-from analysis.quantiles import distribution
+from evidence.quantiles import distribution
 from evidence.records import Json
 
 
@@ -20,7 +20,8 @@ def _facts(view: LevelView) -> LevelFacts:
     whole = [row.measures.e2e_s.value for row in view.rows if row.request.outcome == "completed"]
     return LevelFacts(
         label=view.label,
-        no_record=record is None,
+        no_record=record is None
+        and bool(view.rows or view.unended),  # one never begun has sent nothing, and that is said
         stopped=record is not None and record.ended_by == "stopped",
         undrained=record is not None and record.drained_after_s is None,
         n_left=max(0, view.n_planned - len(view.rows) - view.n_unfinished),

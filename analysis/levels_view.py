@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.tables import Notes, ms, number, table, wrapped
+from analysis.unsent import visited
 
 Fields = Mapping[str, Any]
 WORDS = (
@@ -12,11 +13,20 @@ WORDS = (
 )
 
 
-def level_lines(levels: Sequence[Fields], notes: Notes) -> list[str]:
-    """Every table of the levels; nothing for a run without any."""
+def level_lines(every: Sequence[Fields], noticed: Sequence[str], notes: Notes) -> list[str]:
+    """Every table of the levels; nothing for a run without any.
+
+    Of a search: its answer, as the recorder noticed it, and the levels it visited; the others are named.
+    """
+    levels = [level for level in every if visited(level)]
     if not levels:
         return []
     lines = ["Levels", *_delivered(levels, notes)]
+    for said in noticed:
+        lines += wrapped(said) if said.startswith("search: ") else []
+    if len(levels) < len(every):
+        left = [level["label"] for level in every if not visited(level)]
+        lines += wrapped(f"Not visited by the search: {', '.join(left)}.")
     rules = dict.fromkeys(level["steady"]["rule"] for level in levels)
     lines += wrapped(WORDS.format(rule=", or ".join(rules)))
     if levels[0]["clock"]["kind"] != "worker":

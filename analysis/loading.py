@@ -18,6 +18,7 @@ from analysis.raw_check import LIMIT_BYTES, raw_check
 from analysis.request_checks import not_observable
 from analysis.run_clock import RunClock, run_clock
 from analysis.server import ServerSide, server_side
+from analysis.unread_answers import unread_answers
 from analysis.unsent import unsent_by_design
 from analysis.verdict import Reason, judge
 from evidence.errors import EvidenceError, Problem
@@ -87,10 +88,11 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     unsent = unsent_by_design(run.plan, begun, run.levels, run.manifest.scenario, noticed=noticed)
     everything = {str(line["plan_id"]): line for line in run.plan}
     plan = tuple(line for plan_id, line in everything.items() if plan_id not in unsent) if unsent else run.plan
-    run = replace(run, plan=plan, requests=tuple(bounded(request) for request in run.requests))
     launch, launch_path, launch_missing = _cited_launch(run)
     limit = identity.draft_limit(run.manifest, launch)
-    rows = tuple(Row(request=request, measures=measure(request, max_draft_tokens=limit)) for request in run.requests)
+    requests = (bounded(request) for request in run.requests)
+    rows = tuple(Row(request=one, measures=measure(one, max_draft_tokens=limit)) for one in requests)
+    run = replace(run, plan=plan, requests=tuple(row.request for row in rows))
     speculative = identity.speculative(run.manifest, launch)
     server = server_side(run, speculative=speculative, more_checks=(against_raw,))
     if elsewhere(run.path, run.kept):
@@ -110,7 +112,10 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     )
     gpu = own_gpus(run.manifest).samples(run.gpu)
     shared = shared_gpu(launch, launch_path, gpu)
-    facts = gather(run, launch, rows, problems, server, levels=levels, n_unsent=len(unsent), gpu_shared=shared)
+    left = unread_answers(run, unended, limit_bytes=raw_limit_bytes)
+    facts = gather(
+        run, launch, rows, problems, server, levels=levels, n_unsent=len(unsent), gpu_shared=shared, unread=left
+    )
     return LoadedRun(
         path=path,
         manifest=run.manifest,

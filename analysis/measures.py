@@ -22,9 +22,7 @@ import numpy as np
 
 from analysis.columns import arrivals_s, packed, run_of
 from evidence.records import ChunkMark, Request
-
-# A decode window below this is not resolved: ten times the chunk-gap error this client is held to (0.05 ms).
-SHORTEST_WINDOW_S = 0.0005
+from infra.wire.decode_time import SHORTEST_WINDOW_S
 
 
 class Derived(NamedTuple):
@@ -75,7 +73,9 @@ def measure(request: Request, *, max_draft_tokens: int | None) -> Measures:
     window = _decode_window(request)
     tpot = _tpot(tokens, n_first, window)
     interval = _tpot_interval(request, n_first, window, tpot, max_draft_tokens)
-    gaps = np.sort(np.diff(arrivals_s(request.chunks)))
+    arrivals = arrivals_s(request.chunks)
+    gaps = arrivals[1:] - arrivals[:-1]
+    gaps.sort()
     no_gap = None if len(gaps) else "fewer than two segments carried chunks"
     return Measures(
         n_first_tokens=n_first,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from analysis.measures import Row
-from analysis.quantiles import distribution, nearest_rank
 from analysis.run_clock import RunClock
 from evidence.level_records import Level
+from evidence.quantiles import distribution, nearest_rank
 from evidence.records import Request
 
 AGREES_S = 0.001  # between a send lag on record and that of the schedule; honest ones agree to nanoseconds

@@ -57,7 +57,7 @@ def export(paths: Sequence[Path], out: Path) -> Exported:
     weeks apart are better exported one by one: promtool reads the whole file once for every two hours it spans.
     """
     if any(folder_kind(parent) != "unknown" for parent in out.absolute().parents):
-        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out", writing=True)
+        raise EvidenceError(out, "lies in a folder of evidence", "write it anywhere else with --out")
     found = Exported(out)
     book = SampleBook()
     for path in paths:

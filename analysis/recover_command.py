@@ -1,4 +1,4 @@
-"""``analysis recover RUN [--shard DIR]...``."""
+"""``analysis recover FOLDER [--shard DIR]...``."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ GOOD = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("run", type=Path, metavar="FOLDER", help="a run, a launch or a study")
     parser.add_argument(
         "--shard",
         action="append",
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> tuple[int, dict[str, Any], list[str]]:
-    """Close a killed run's folder as what it is; with shards, bring their lines into it first."""
+    """Close a folder that was left open as what it is; with shards, bring their lines into it first."""
     path: Path = options.run
     said: tuple[str, ...] = ()
     if options.shard:

@@ -69,7 +69,7 @@ def _may_write(out: Path) -> None:
     for folder in out.resolve().parents:
         if folder_kind(folder) != "unknown":
             raise AnalysisError(
-                f"{out} lies inside the {folder_kind(folder)} folder {folder}, and reports are never written there",
+                f"it lies inside the {folder_kind(folder)} folder {folder}, and reports are never written there",
                 "name a file outside it with --out",
                 path=out,
             )

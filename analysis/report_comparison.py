@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.report_decision import Decision, shortened, shown_domain
-from analysis.report_html import Child, Markup, details, join, slug, table, tag
+from analysis.report_html import Child, Markup, details, join, prose, slug, table, tag
 
 Fields = Mapping[str, Any]
 MARKS = {"on": "\u25b2", "off": "\u25bc", "no difference": "=", "not resolved": "?", "no decision": "\u2013"}
@@ -45,7 +45,7 @@ def _decision(one: Decision) -> Markup:
         "div",
         tag("p", tag("b", one.arm), ": ", one.sentence, ".", class_="lead"),
         tag("ul", rows, class_="decision") if rows else None,
-        tag("ul", [tag("li", said) for said in one.limits], class_="note") if one.limits else None,
+        tag("ul", [tag("li", prose(said)) for said in one.limits], class_="note") if one.limits else None,
         class_="arm",
     )
 

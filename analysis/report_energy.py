@@ -43,11 +43,11 @@ def energy(samples: Sequence[GpuSample], requests: Sequence[Request]) -> Energy 
     """Of the measured requests, or why there is none."""
     if not samples:
         return "no GPU was sampled"
-    ended = [r for r in requests if r.sent_at_unix_s is not None and r.end_after_s is not None]
-    if not ended:
+    both = [(r.sent_at_unix_s, r.end_after_s) for r in requests]
+    spans = [(sent, sent + after) for sent, after in both if sent is not None and after is not None]
+    if not spans:
         return "no measured request has both ends"
-    start = min(r.sent_at_unix_s or 0.0 for r in ended)
-    end = max((r.sent_at_unix_s or 0.0) + r.took_s for r in ended)
+    start, end = min(begun for begun, _ in spans), max(ended for _, ended in spans)
     covered = coverage(samples, [(start, end)])
     inside = [one for one in samples if one.gpus and start <= one.at_unix_s <= end]
     if covered.missing is not None:
@@ -81,7 +81,7 @@ def _power(samples: Sequence[GpuSample], index: int) -> tuple[float, bool] | Non
     own = [(one.at_unix_s, gpu) for one in samples for gpu in one.gpus if gpu.index == index]
     counted = [(at, gpu.energy_j) for at, gpu in own if gpu.energy_j is not None]
     if len(counted) >= FEWEST_SAMPLES and counted[-1][0] > counted[0][0]:
-        growth = (counted[-1][1] or 0.0) - (counted[0][1] or 0.0)
+        growth = counted[-1][1] - counted[0][1]
         if growth >= 0:
             return growth / (counted[-1][0] - counted[0][0]), True
     return _trapezoids([(at, _watts(gpu)) for at, gpu in own])

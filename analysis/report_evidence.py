@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis import identity
 from analysis.report_gather import RunView
-from analysis.report_html import Child, Markup, details, facts, join, slug, table, tag
+from analysis.report_html import Child, Markup, details, facts, join, prose, slug, table, tag
 from analysis.report_requests import href
 from analysis.report_study import StudyView
 from evidence.records import Launch
@@ -102,13 +102,13 @@ def _missing(run: RunView, what: str) -> str:
 def _checks(run: RunView) -> Markup:
     order = ("fail", "pass", "not observable")
     checks = sorted(run.loaded.server.checks, key=lambda check: order.index(check.state))
-    rows = [[STATES[check.state], check.name, check.seen or check.why or ""] for check in checks]
+    rows = [[STATES[check.state], check.name, prose(check.seen or check.why or "")] for check in checks]
     return table(["state", "what must agree", "seen, or why not"], rows, left=range(3), caption="Conservation checks")
 
 
 def _gaps(run: RunView) -> Markup:
-    missing = [[one.what, one.why] for one in run.loaded.manifest.missing]
-    problems = [[problem.code, str(problem)] for problem in run.loaded.problems]
+    missing = [[one.what, prose(one.why)] for one in run.loaded.manifest.missing]
+    problems = [[problem.code, prose(str(problem))] for problem in run.loaded.problems]
     found = []
     if missing:
         found.append(table(["not on record", "why"], missing, left=range(2), caption="Missing of the manifest"))

@@ -15,6 +15,7 @@ from typing import Any
 # line and paragraph separators, invisible operators, byte order mark. Joiners stay: scripts and emoji need them.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _JSON_RISKS = re.compile("[<>&\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _VOID = frozenset({"meta", "input", "br", "hr"})
 
 
@@ -48,6 +49,12 @@ def text(said: str) -> Markup:
         shown.append(f'<span class="ctl">U+{ord(found.group()):04X}</span>')
         last = found.end()
     return Markup("".join([*shown, _escaped(said[last:])]))
+
+
+def prose(said: str) -> Markup:
+    """A sentence of this project as HTML: what stands between two backticks is shown as code, not the backticks."""
+    parts = _CODE.split(said)  # every second part is what stood between them
+    return join([tag("code", part) if place % 2 else part for place, part in enumerate(parts)])
 
 
 def json_block(value: Any) -> Markup:
@@ -134,12 +141,14 @@ class Whys:
 
     def _reference(self, lead: str, words: str) -> Markup:
         place = self._numbers.setdefault(words, len(self._numbers) + 1)
-        return tag("a", f"{lead}[{place}]", href=f"#{self._section}-why{place}", title=words, class_="why")
+        plain = words.replace("`", "")  # a title can't show code
+        return tag("a", f"{lead}[{place}]", href=f"#{self._section}-why{place}", title=plain, class_="why")
 
     def list(self) -> Markup:
         if not self._numbers:
             return Markup("")
-        items = [tag("li", why, id=f"{self._section}-why{place}", value=place) for why, place in self._numbers.items()]
+        numbered = self._numbers.items()
+        items = [tag("li", prose(why), id=f"{self._section}-why{place}", value=place) for why, place in numbered]
         return join([tag("p", "Why there is a dash", class_="note"), tag("ol", items, class_="whys")])
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from analysis.measures import first_chunk_unknown
-from analysis.quantiles import FLOORS
 from analysis.report_energy import Energy, energy
 from analysis.report_gather import RunView
 from analysis.summary import ALL
+from evidence.quantiles import FLOORS
 
 
 def of_runs(runs: Sequence[RunView], held_back: Sequence[str], *, study: bool) -> list[str]:

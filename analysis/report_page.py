@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.report_html import Markup, join, json_block, tag
+from analysis.report_html import Markup, join, json_block, prose, tag
 
 ASSETS = Path(__file__).parent / "report_assets"
 GENERATOR = "locust-llm-evidence report"
@@ -77,7 +77,7 @@ def figure(kind: str, caption: str, **attributes: str | int) -> Markup:
 
 
 def limits(said: Sequence[str]) -> Markup:
-    return tag("ul", [tag("li", one) for one in said], class_="limits")
+    return tag("ul", [tag("li", prose(one)) for one in said], class_="limits")
 
 
 def _section(one: Section) -> Markup:

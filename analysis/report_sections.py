@@ -18,7 +18,7 @@ from analysis import (
 from analysis.report_capacity import capacity_section
 from analysis.report_decision import decide
 from analysis.report_gather import RunView, arms_of, domains_of
-from analysis.report_html import Child, Markup, details, join, slug, tag
+from analysis.report_html import Child, Markup, details, join, prose, slug, tag
 from analysis.report_page import Section, figure, limits, page, section, sections
 from analysis.report_series import MOST_POINTS, lanes
 from analysis.report_study import StudyView
@@ -52,7 +52,7 @@ def run_page(run: RunView, beside: Path) -> str:
     found = sections(
         [
             section("verdict", "Verdict", "Verdict", report_verdict.of_run(run), _scope(run)),
-            section("decision", "Decision", "Decision", tag("p", NO_DECISION, class_="lead")),
+            section("decision", "Decision", "Decision", tag("p", prose(NO_DECISION), class_="lead")),
             section("numbers", "Numbers", "Numbers", report_numbers.medians(run), report_numbers.server_side(run)),
             section("energy", "Energy", "Energy a token", report_numbers.energies([run])),
             section(

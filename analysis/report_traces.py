@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.errors import AnalysisError
 from analysis.profiled import traces_of
-from analysis.report_html import Child, Markup, Whys, join, number, slug, table, tag
+from analysis.report_html import Child, Markup, Whys, join, number, prose, slug, table, tag
 from analysis.report_page import figure
 from analysis.report_requests import href
 from analysis.tables import ms
@@ -63,7 +63,7 @@ def _of_run(name: str, path: Path, found: Fields | str, drawn: list[list[dict[st
     links = [[" ", tag("a", file.name, href=href(file, beside))] for file in traces_of(path)]
     title = tag("h3", name)
     if isinstance(found, str):
-        return join([title, tag("p", found, links, class_="warn")])
+        return join([title, tag("p", prose(found), links, class_="warn")])
     chart = None
     bars = _bars(found["ranks"])
     if bars:
@@ -98,7 +98,7 @@ def _read(files: Sequence[Path], run: Path) -> Fields | str:
 
 def _faults(found: Fields) -> list[Markup]:
     return [
-        tag("p", tag("b", str(one["code"])), f": {one['seen']}; {one['remedy']}", class_="warn")
+        tag("p", tag("b", str(one["code"])), prose(f": {one['seen']}; {one['remedy']}"), class_="warn")
         for one in found.get("failures") or ()
     ]
 
@@ -148,4 +148,4 @@ def _table(ranks: Sequence[Fields], name: str) -> Markup:
 
 def _said(found: Fields, links: Sequence[Child]) -> Markup:
     notes = [str(one) for one in found.get("notes") or ()]
-    return tag("p", " ".join(notes), " Traces:" if links else None, links, class_="note")
+    return tag("p", prose(" ".join(notes)), " Traces:" if links else None, links, class_="note")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.report_gather import RunView
-from analysis.report_html import Child, Markup, details, join, number, slug, table, tag
+from analysis.report_html import Child, Markup, details, join, number, prose, slug, table, tag
 from analysis.report_study import StudyView
 from analysis.study_check import StudyReason
 from analysis.summary_view import merged
@@ -45,8 +45,8 @@ def reasons(found: Sequence[Fields]) -> Markup:
         [
             tag(
                 "div",
-                tag("p", badge(str(reason["severity"])), " ", tag("b", scopes), ": ", reason["seen"]),
-                tag("p", tag("b", "What to do: "), reason["remedy"], class_="remedy"),
+                tag("p", badge(str(reason["severity"])), " ", tag("b", scopes), ": ", prose(reason["seen"])),
+                tag("p", tag("b", "What to do: "), prose(reason["remedy"]), class_="remedy"),
                 tag("p", tag("code", reason["code"]), class_="note"),
                 class_="reason",
             )
@@ -102,8 +102,8 @@ def _study_reason(severity: str, own: Sequence[StudyReason], view: StudyView) ->
     more = f" (and {len(seen) - 1} like it)" if len(seen) > 1 else ""
     return tag(
         "div",
-        tag("p", badge(severity), " ", tag("b", scopes), ": ", seen[0], more),
-        tag("p", tag("b", "What to do: "), own[0].remedy, class_="remedy"),
+        tag("p", badge(severity), " ", tag("b", scopes), ": ", prose(seen[0]), more),
+        tag("p", tag("b", "What to do: "), prose(own[0].remedy), class_="remedy"),
         tag("p", tag("code", own[0].code), where, class_="note"),
         class_="reason",
     )
@@ -139,4 +139,4 @@ def _completed(run: RunView) -> str:
 
 
 def _list(lines: Sequence[str]) -> Markup:
-    return tag("ul", [tag("li", line) for line in lines])
+    return tag("ul", [tag("li", prose(line)) for line in lines])

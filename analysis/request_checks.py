@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from analysis.columns import packed, rising, whole
+from analysis.columns import column, packed, rising
 from analysis.facts import Finding, Scope
 from analysis.measures import first_tokens
 from evidence.records import Request
@@ -177,7 +177,7 @@ def _chunks_problem(request: Request) -> str | None:
     first_at = next((marks.segments[n] for n, at in enumerate(marks.after_s) if at >= begun), None)
     if n_first is None or first_at is None:
         return None
-    n_after = int(np.count_nonzero(whole(marks.characters)[whole(marks.segments) > first_at]))
+    n_after = int(np.count_nonzero(column(marks.characters)[column(marks.segments) > first_at]))
     if n_after > n_tokens - n_first:
         return f"{n_after} chunks with text after the first segment's {n_first:g} tokens, of {n_tokens} counted"
     return None

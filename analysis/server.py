@@ -200,7 +200,13 @@ def _cold(completed: Sequence[Request], adapter: Adapter | None, per: ColdPer, s
     """
     if not completed:
         return False, "no request completed"
-    judged = completed if per == "request" else [min(completed, key=lambda r: r.sent_at_unix_s or 0.0)]
+    judged = completed
+    if per == "cell":
+        placed = [(r.sent_at_unix_s, n, r) for n, r in enumerate(completed) if r.sent_at_unix_s is not None]
+        if len(placed) < len(completed):
+            n = len(completed) - len(placed)
+            return False, f"{n} of {len(completed)} requests have no instant of sending: which came first is not known"
+        judged = [min(placed)[2]]
     proofs = [(r.plan_id, cold_proof(r, adapter)) for r in judged]
     warm = [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is False]
     silent = [] if silent_zero else [f"{plan_id}: {proof.why}" for plan_id, proof in proofs if proof.proven is None]

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from scipy import special
 
-ATTAINMENT = 0.9  # share of requests; the 90 % that DistServe (OSDI 2024, arXiv 2401.09670) judges by
+from evidence.objectives import ATTAINMENT
+
 CONFIDENCE = 0.95
 Holds = Literal["holds", "fails", "not known"]
 

@@ -26,7 +26,9 @@ StudyScope = Literal["study", "run", "latency", "rate", "acceptance", "outputs"]
 HASHES = ("hash_mismatch", "file_missing", "file_extra")
 
 REMEDIES = {
-    "not_sealed": "run it to its end with `python -m study run FILE --resume`",
+    "not_sealed": "run it to its end with `python -m study run FILE --resume`, or close it with "
+    "`python -m analysis recover STUDY` where its host is gone",
+    "recovered": "what was measured stands; for the rest run the study again",
     "hash_differs": "restore the folder from a copy, or run the study again",
     "cell_unreadable": "restore the run from a copy, or read it with the version of this program that wrote it",
     "cell_mismatch": "study.json and the folders do not belong together: restore them from a copy",
@@ -115,6 +117,8 @@ def _record(material: Material) -> Iterator[StudyReason]:
         open_cells = sum(cell.state in ("planned", "running") for cell in folder.study.cells)
         seen = f"the study has no seal: {open_cells} of {len(folder.study.cells)} cells have no end yet"
         yield _reason("not_sealed", "INVALID", seen)
+    elif folder.seal.recovered:
+        yield _reason("recovered", "DEGRADED", "the folder was closed afterwards: what ran the study did not live to")
     for problem in folder.problems:
         cells = [cell for cell in folder.study.cells if _names(cell, problem.file)]
         for cell in cells:

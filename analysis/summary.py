@@ -17,11 +17,11 @@ from analysis.in_flight import spans_of
 from analysis.levels import level_json, limits_of
 from analysis.loading import LoadedRun
 from analysis.measures import Derived, Interval, Measures, Row, first_chunk_unknown
-from analysis.quantiles import FLOORS, distribution
 from analysis.server import group_acceptance
 from analysis.throughput import throughput
 from analysis.timings import request_timings, server_timings
 from analysis.verdict import by_scope, overall
+from evidence.quantiles import FLOORS, distribution
 from evidence.records import Json
 
 ALL = "all"

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.levels_view import level_lines
-from analysis.quantiles import FLOORS
 from analysis.tables import Notes, fine_ms, ms, number, table, wrapped
+from evidence.quantiles import FLOORS
 
 FORMULAS = (
     "Medians by nearest rank, each request counts once. TTFT: to the first token of any kind; TTFV: to the first"
@@ -22,7 +22,7 @@ def one_run(summary: Fields) -> list[str]:
     lines = [title(summary, str(summary["scope"]["arm"] or "no label")), *scope_lines(summary["scope"]), ""]
     lines += _medians(summary["groups"], notes) + wrapped(FORMULAS) + [""]
     lines += [*_tails(summary["groups"]), ""]
-    lines += level_lines(summary["levels"], notes)
+    lines += level_lines(summary["levels"], summary["noticed"], notes)
     lines += ["Acceptance (server's own counts)", *_acceptance(summary["groups"], notes), ""]
     lines += ["Server side", *_server(summary["server"], notes), ""]
     lines += _floor(summary, notes)

@@ -12,11 +12,11 @@ from typing import Any
 from analysis import identity, sweep_view
 from analysis.errors import AnalysisError
 from analysis.loading import load_run
-from analysis.slo_level import ATTAINMENT
 from analysis.study_check import check_study_folder
 from analysis.sweep_report import sweep_json, sweep_of, sweep_run
 from analysis.verdict import overall
 from evidence.layout import folder_kind
+from evidence.objectives import ATTAINMENT
 
 Answered = tuple[int, dict[str, Any], list[str]]
 

@@ -15,6 +15,7 @@ from analysis.measures import Derived, Row
 from analysis.report_energy import energy
 from analysis.summary import ALL, SINGLES, STREAM_CAME_WHOLE
 from analysis.sweep_levels import FROM_SCHEDULE, METRICS, LevelNumbers, Window
+from analysis.unsent import visited
 from evidence.gpu_records import GpuSample
 
 LATENCIES = ("ttft_s", "ttfv_s", "e2e_s")
@@ -38,11 +39,6 @@ def level_numbers(
         for level in summary.get("levels") or ()
         if visited(level)
     }
-
-
-def visited(level: Fields) -> bool:
-    """Whether a level was to be run: a search leaves candidates by design."""
-    return bool(level["n_planned"] or level["n_started"])
 
 
 def kind_of(run: LoadedRun) -> str:

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from analysis.measures import Derived
-from analysis.quantiles import FLOORS, Distribution, distribution
 from analysis.report_energy import Energy
+from evidence.quantiles import FLOORS, Distribution, distribution
 
 Kind = Literal["concurrency", "context", "arrivals"]
 UNITS: Mapping[str, str] = {"concurrency": "users", "context": "tokens", "arrivals": "requests/s"}

@@ -16,15 +16,17 @@ from analysis.compare_scope import compared_scope, study_json
 from analysis.errors import AnalysisError
 from analysis.launch_capacity import capacity_of
 from analysis.loading import LoadedRun
-from analysis.slo_level import ATTAINMENT, Attained, Highest, highest_level
+from analysis.slo_level import Attained, Highest, highest_level
 from analysis.study_check import StudyVerdict
 from analysis.study_loading import Material
 from analysis.summary import scope, summarise
 from analysis.sweep_arms import ArmSweep, sweep_arms
-from analysis.sweep_gather import kind_of, level_numbers, objectives, visited
+from analysis.sweep_gather import kind_of, level_numbers, objectives
 from analysis.sweep_levels import UNITS, ArmLevel, LevelNumbers, in_order
+from analysis.unsent import visited
 from analysis.verdict import by_scope, overall
 from evidence.gpu_records import GpuSample
+from evidence.objectives import ATTAINMENT
 
 Fields = dict[str, Any]
 ONE_LAUNCH = "prompts only: one launch of an arm says nothing about how launches differ, and nothing about the system"
@@ -121,12 +123,14 @@ def sweep_json(sweep: Sweep, material: Material | None, verdict: StudyVerdict | 
         "steady_rule": next(
             (level["steady"]["rule"] for one in sweep.runs for level in one.summary.get("levels") or ()), None
         ),
-        "not_visited": sorted(
-            {level["label"] for one in sweep.runs for level in one.summary.get("levels") or () if not visited(level)}
-        ),
+        "not_visited": list(dict.fromkeys(label for one in sweep.runs for label in _not_visited(one.summary))),
         "client_floor_s": {one.id: one.summary.get("client_floor_s") for one in sweep.runs},
         "note": ONE_LAUNCH if launches == {1} else None,
     }
+
+
+def _not_visited(summary: Mapping[str, Any]) -> list[str]:
+    return [level["label"] for level in summary.get("levels") or () if not visited(level)]
 
 
 def _arm_levels(runs: Sequence[SweepRun], numbers: Mapping[str, Mapping[str, LevelNumbers]]) -> list[ArmLevel]:

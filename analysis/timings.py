@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analysis.latency_checks import LATENCY_CHECKS
-from analysis.quantiles import FLOORS, distribution
 from analysis.server import ServerSide
+from evidence.quantiles import FLOORS, distribution
 from evidence.records import Json, Request
 from infra.engines.fields import count_of, part_of, seconds_of
 from infra.engines.histogram import Latency, latency
@@ -94,11 +94,12 @@ def request_timings(requests: Sequence[Request]) -> dict[str, Any]:
 
 def _one(requests: Sequence[Request], reads: Sequence[tuple[str, _Read]], per: str) -> dict[str, Any]:
     """By the first series that any answer carries."""
-    columns = [
-        (name, [value for request in requests if (value := read(request.server_fields)) is not None])
-        for name, read in reads
-    ]
-    series, values = next((column for column in columns if column[1]), columns[0])
+    series, values = reads[0][0], []
+    for name, read in reads:
+        told = [value for request in requests if (value := read(request.server_fields)) is not None]
+        if told:
+            series, values = name, told
+            break
     coverage = f"{len(values)} of {len(requests)} completed requests"
     tried = " and ".join(name for name, _ in reads)
     return {

@@ -60,7 +60,7 @@ def command(options: argparse.Namespace) -> tuple[int, dict[str, Any], list[str]
     """
     files = options.file or (() if options.run is None else traces_of(options.run))
     if not files:
-        there = "no trace is named" if options.run is None else f"{options.run} holds no traces"
+        there = "no trace is named" if options.run is None else "it holds no traces"
         raise AnalysisError(there, "name a FILE, or a run that was profiled with --run", path=options.run)
     report = trace(files, run=options.run)
     codes = {failure["code"] for failure in report["failures"]}

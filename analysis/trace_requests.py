@@ -121,7 +121,8 @@ def _profiled(run: Run) -> bool:
 
 
 def _from_ns(request: Request) -> int:
-    return round((request.sent_at_unix_s or 0.0) * 1e9)
+    assert request.sent_at_unix_s is not None, "only requests that were sent are timed"
+    return round(request.sent_at_unix_s * 1e9)
 
 
 def _to_ns(request: Request) -> int:

@@ -38,6 +38,11 @@ def unsent_by_design(
     return found
 
 
+def visited(level: Mapping[str, Json]) -> bool:
+    """Whether a level of ``summary --json`` was to be run: a search leaves candidates by design."""
+    return bool(level["n_planned"] or level["n_started"])
+
+
 def _searches(scenario: Json) -> bool:
     parts = [scenario.get(name) for name in ("levels", "arrivals")] if isinstance(scenario, Mapping) else []
     return any(isinstance(part, Mapping) and part.get("search") is True for part in parts)

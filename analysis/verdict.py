@@ -135,8 +135,12 @@ def _listed(items: Sequence[str], limit: int = 3) -> str:
     return "; ".join(items[:limit]) + more
 
 
-def _counted(outcomes: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+def _counted(outcomes: Mapping[str, int], said: Mapping[str, str]) -> str:
+    """Each outcome with what the error of most of its requests said."""
+    return ", ".join(
+        f"{number} {outcome}{f' ({said[outcome]})' if said.get(outcome) else ''}"
+        for outcome, number in sorted(outcomes.items())
+    )
 
 
 def _folder(facts: RunFacts) -> Iterator[Reason]:
@@ -161,16 +165,16 @@ def _elsewhere(facts: RunFacts) -> Iterator[Reason]:
 
 def _balance(facts: RunFacts) -> Iterator[Reason]:
     if facts.planned != facts.started:
-        yield _invalid("plan_incomplete", "run", f"{facts.started} of {facts.planned} planned requests were started")
+        seen = f"{facts.started} of {facts.planned} planned requests were started"
+        yield _invalid("plan_incomplete", "run", seen if facts.stopped is None else f"{seen}: {facts.stopped}")
     if facts.started != facts.ended:
         lost = facts.started - facts.ended
-        yield _invalid(
-            "unfinished", "run", f"{facts.started} requests started, {facts.ended} ended: {lost} unaccounted"
-        )
+        seen = f"{facts.started} requests started, {facts.ended} ended: {lost} unaccounted"
+        yield _invalid("unfinished", "run", seen if facts.unread is None else f"{seen}; {facts.unread}")
     if facts.count_problems:
         yield _invalid("counts_do_not_balance", "run", _listed(facts.count_problems))
     if facts.measured_completed + facts.measured_failed.get("no_usage", 0) == 0:
-        outcomes = f": {_counted(facts.measured_failed)}" if facts.measured_failed else ""
+        outcomes = f": {_counted(facts.measured_failed, facts.error_said)}" if facts.measured_failed else ""
         yield _invalid("nothing_measured", "run", f"no measured request was answered{outcomes}")
 
 
@@ -181,10 +185,13 @@ def _failures(facts: RunFacts) -> Iterator[Reason]:
         n_lost = sum(lost.values())
         if n_lost:
             many = n_lost > TOLERATED_FAILURES and n_lost > TOLERATED_SHARE * facts.measured_started
-            seen = f"{n_lost} of {facts.measured_started} measured requests did not complete: {_counted(lost)}"
+            seen = f"{n_lost} of {facts.measured_started} measured requests did not complete: "
+            seen += _counted(lost, facts.error_said)
             yield (_invalid if many else _degraded)("requests_failed", scope, seen)
     if facts.warmup_failed:
-        yield _degraded("warmup_failed", "latency", f"of the warm-up requests {_counted(facts.warmup_failed)}")
+        yield _degraded(
+            "warmup_failed", "latency", f"of the warm-up requests {_counted(facts.warmup_failed, facts.error_said)}"
+        )
 
 
 def _tokens(facts: RunFacts) -> Iterator[Reason]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analysis.facts import Finding
 from analysis.request_checks import Check, not_observable
 from evidence.records import Scrape
-from infra.engines.adapter import Adapter, speaks
+from infra.engines.adapter import Adapter, idle_key, read_snapshot, speaks
 from infra.engines.labels import values_of
 from infra.engines.readings import Measured
 from infra.engines.window import BrokenCode, Snapshot, Window, same_server
@@ -95,7 +95,7 @@ def read_scrape(scrape: Scrape, adapter: Adapter, *, thin: bool = False) -> Snap
     if thin:
         body = "\n".join(line for line in body.split("\n") if "_bucket{" not in line)
     try:
-        return adapter.snapshot(body, scrape.headers)
+        return read_snapshot(adapter, body, scrape.headers)
     except ExpositionError as error:
         return str(error)
 
@@ -142,7 +142,7 @@ def at_rest(reads: Sequence[Read], adapter: Adapter | None) -> Check:
             if bad is not None:
                 return not_observable(name, f"{url}: {bad}")
             known = [shot for shot in shots if isinstance(shot, Snapshot) and speaks(adapter, shot.exposition)]
-            if any(adapter.idle_key(shot) != adapter.idle_key(known[0]) for shot in known):
+            if any(idle_key(adapter, shot) != idle_key(adapter, known[0]) for shot in known):
                 seen = f"{url}: the counters moved without a request of this client's"
                 traffic = Finding(code="foreign_traffic", scope="run", seen=f"before the window {seen}")
                 return Check(name=name, state="fail", seen=seen, finding=traffic)

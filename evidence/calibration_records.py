@@ -16,6 +16,8 @@ from pydantic import Field, ValidationError
 
 from evidence.errors import EvidenceError
 from evidence.layout import SEAL
+from evidence.lines import first_fault
+from evidence.named_file import read_named
 from evidence.records import SCHEMA_VERSION, Count, Json, Record, Seconds, Sha256, Version
 
 MAX_BYTES = 1 << 20
@@ -60,23 +62,12 @@ class Calibration(Record):
 
 def read_calibration(path: Path) -> tuple[Calibration, str]:
     """A calibration and the SHA-256 of its file. Raises EvidenceError for a file that cannot be read or is none."""
+    remedy = "name a file that `python -m study calibrate` wrote"
+    data = read_named(path, MAX_BYTES, remedy)
     try:
-        if path.exists() and not path.is_file():
-            raise EvidenceError(path, "is no regular file", "name a file that `python -m study calibrate` wrote")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # a null byte in the path is the latter
-        what = f"cannot be read ({getattr(error, 'strerror', None) or error})"
-        raise EvidenceError(path, what, "name a file that `python -m study calibrate` wrote") from error
-    try:
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES} bytes")
         found = Calibration.model_validate_json(data)
-    except (ValidationError, ValueError) as error:
-        first = _first_of(error) if isinstance(error, ValidationError) else str(error)
-        raise EvidenceError(
-            path, f"is no calibration: {first.strip()}", "name a file that `python -m study calibrate` wrote"
-        ) from error
+    except ValidationError as error:
+        raise EvidenceError(path, f"is no calibration: {first_fault(error)}", remedy) from error
     return found, hashlib.sha256(data).hexdigest()
 
 
@@ -97,8 +88,3 @@ def doubts(path: Path, made: Calibration) -> list[str]:
     if ahead_s > CLOCKS_APART_S:
         said.append(f"it says that it was made {ahead_s:.0f} s in the future: not verified")
     return said
-
-
-def _first_of(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"

@@ -84,7 +84,7 @@ def _requests(contents: Contents) -> Iterator[Problem]:
     run_id = None if contents.manifest is None else contents.manifest.run_id
     yield from _sequences(contents.started, run_id)
     yield from _sequences(contents.requests, run_id)
-    began: dict[str, str] = {}
+    began: dict[str, Located[Started]] = {}
     starts: dict[tuple[int, int], str] = {}
     for one in contents.started:
         started = one.record
@@ -92,9 +92,10 @@ def _requests(contents: Contents) -> Iterator[Problem]:
         if planned and started.plan_id not in planned:
             yield Problem("plan_id_unknown", f"plan id {started.plan_id!r} is not in the plan", one.file, one.line)
         if started.plan_id in began:
-            detail = f"plan id {started.plan_id!r} was started before, at {began[started.plan_id]}"
+            before = began[started.plan_id]
+            detail = f"plan id {started.plan_id!r} was started before, at {before.file}:{before.line}"
             yield Problem("started_twice", detail, one.file, one.line)
-        began.setdefault(started.plan_id, f"{one.file}:{one.line}")
+        began.setdefault(started.plan_id, one)
     for ended in contents.requests:
         yield from _request(ended, planned.get(ended.record.plan_id), starts)
     over = {(one.record.worker, one.record.sequence) for one in contents.requests}

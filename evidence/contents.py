@@ -44,6 +44,7 @@ from evidence.window_records import Window
 from evidence.worker_records import Kept, WorkerClock, WorkerEvent
 
 R = TypeVar("R", bound=Record)
+_BLOCK_BYTES = 1 << 20  # read at once: a line of a long answer is larger than the usual buffer
 
 
 class PlanLine(NamedTuple):
@@ -87,7 +88,11 @@ def read_contents(path: Path) -> Contents:
     """Everything readable of a run folder. Raises EvidenceError where it is none or a file cannot be opened."""
     if not path.is_dir():
         raise EvidenceError(path, "is no folder", "give the path of a run folder, such as runs/run-...")
-    if folder_kind(path) != "run":
+    kind = folder_kind(path)
+    if kind in ("study", "launch"):
+        remedy = {"study": "name one of the runs in its runs/, or ask check, compare or report of the study"}
+        raise EvidenceError(path, f"is a {kind} and no run", remedy.get(kind, "give the path of a run folder"))
+    if kind != "run":
         raise EvidenceError(
             path, f"is no run folder: it has no {MANIFEST}, {PLAN} or {WORKERS}/", "give the path of a run folder"
         )
@@ -233,7 +238,7 @@ class _Reader:
         if not self._there(name):
             return
         try:
-            with (self.path / name).open("rb") as opened:
+            with (self.path / name).open("rb", buffering=_BLOCK_BYTES) as opened:
                 for line in opened:
                     if digest is not None:
                         digest.update(line)

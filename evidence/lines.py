@@ -14,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from evidence.errors import EvidenceError, Problem
-from evidence.records import SCHEMA_VERSION, Json, Record, WireRef
+from evidence.marks import cut, is_stand_in
+from evidence.records import SCHEMA_VERSION, Json, Record, Request, WireRef
 from evidence.redact import KnownSecrets
 
 R = TypeVar("R", bound=Record)
@@ -94,7 +95,7 @@ def decode(lines: Iterable[bytes], schema: type[R], file: str) -> tuple[list[Loc
 def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None) -> R | Problem:
     """One JSON document as a record, or why it is none: another version by its number, an unknown field by name."""
     try:
-        record = schema.model_validate_json(data)
+        record = _in_two(data, schema) or schema.model_validate_json(data)
     except ValidationError as error:
         for one in error.errors(include_url=False):
             if one["loc"] == ("schema_version",) and one["type"] != "missing":
@@ -106,6 +107,23 @@ def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None)
     if "schema_version" not in record.model_fields_set:
         return Problem("schema_violation", f"{schema.__name__}: schema_version: is not there", file, line)
     _share_field_names(record)
+    if isinstance(record, Request):
+        for part in (record.connection, record.wire, record.error):
+            if part is not None:
+                _share_field_names(part)
+    return record
+
+
+def _in_two(data: bytes, schema: type[R]) -> R | None:
+    """A request's line, its marks read apart from the rest; None where only the whole tells what it is, or why not."""
+    apart = cut(data) if schema is Request else None
+    try:
+        record = None if apart is None else schema.model_validate_json(apart.line)
+    except ValidationError:
+        return None
+    if apart is None or not isinstance(record, Request) or not is_stand_in(record.chunks):
+        return None
+    record.__dict__["chunks"] = apart.marks
     return record
 
 

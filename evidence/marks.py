@@ -5,17 +5,26 @@ one answer of 200 chunks take some 30 KB; as four columns of the smallest number
 reader they stay a sequence of tuples, equal to one, and every column can be had whole.
 """
 
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import repeat
-from typing import Annotated, Any, overload
+from math import isfinite
+from typing import Annotated, Any, NamedTuple, Self, overload
 
 from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, core_schema, from_json
 
 _Count = Annotated[int, Field(ge=0)]
 ChunkMark = tuple[float, _Count, _Count | None, _Count]
-_TYPES = ("B", "H", "I", "Q")  # arrays of whole numbers from 0 on, the smallest first
+_TYPES = ("H", "I", "Q")  # arrays of whole numbers from 0 on beyond one byte, the smallest first
+
+# How the marks stand in a line as this program writes it, and what is left of them without the numbers.
+_BEGIN, _END, _IN_NUMBERS = b'"chunks":[[', b"]]", b"0123456789+-.eE"
+_COUNTED, _UNCOUNTED = b"[,,,],", b"[,,null,],"
+_NOWHERE = int.from_bytes(os.urandom(7)) + 2**56  # the segment of the stand-in: no file can have foreseen it
+_STAND_IN = b"[[0.0,%d,null,0]]" % _NOWHERE
 
 
 class Marks(Sequence[ChunkMark]):
@@ -28,11 +37,30 @@ class Marks(Sequence[ChunkMark]):
     __slots__ = ("after_s", "characters", "segments", "tokens")
 
     def __init__(self, marks: Iterable[ChunkMark] = ()) -> None:
-        columns = tuple(zip(*marks, strict=True)) or ((), (), (), ())
+        self._pack(tuple(zip(*marks, strict=True)) or ((), (), (), ()))
+
+    @classmethod
+    def of_text(cls, text: bytes) -> Self | None:
+        """The marks of a JSON text that plainly meets the schema, with all of them counted or none; else None."""
+        shape = text.translate(None, _IN_NUMBERS)
+        mark = _UNCOUNTED if b"null" in shape else _COUNTED
+        # Counted in the text, so that no digit stands between two marks.
+        if shape != b"[" + (mark * (text.count(b"],[") + 1))[:-1] + b"]":
+            return None
+        found = cls.__new__(cls)
+        try:
+            numbers = from_json(b"[" + text.translate(None, b"[]") + b"]")
+            found._pack(tuple(numbers[place::4] for place in range(4)))
+        except (TypeError, ValueError, OverflowError):
+            return None
+        whole = (found.segments, found.characters, found.segments if found.tokens is None else found.tokens)
+        return found if isfinite(sum(found.after_s)) and all(isinstance(one, array) for one in whole) else None
+
+    def _pack(self, columns: Sequence[Sequence[Any]]) -> None:
         self.after_s: array[float] = array("d", columns[0])
         self.segments: Sequence[int] = _packed(columns[1])
         self.characters: Sequence[int] = _packed(columns[3])
-        counts: tuple[int | None, ...] = columns[2]
+        counts: Sequence[int | None] = columns[2]
         self.tokens: Sequence[int | None] | None = counts
         if None not in counts:
             self.tokens = _packed(columns[2])
@@ -75,14 +103,44 @@ class Marks(Sequence[ChunkMark]):
         return Marks, (tuple(self),)
 
 
-def _packed(values: tuple[Any, ...]) -> Sequence[int]:
+def _packed(values: Sequence[Any]) -> Sequence[int]:
     """Whole numbers from 0 on in the smallest array that holds them all."""
+    try:
+        return _of_bytes(bytes(values))
+    except ValueError:  # one is beyond a byte
+        pass
     for code in _TYPES:
         try:
             return array(code, values)
         except OverflowError:
             continue
     return values
+
+
+@lru_cache(maxsize=4096)
+def _of_bytes(values: bytes) -> "array[int]":
+    """One column for all answers that have the same: most count their segments and tokens alike."""
+    return array("B", values)
+
+
+class Cut(NamedTuple):
+    """A line with a stand-in for its marks, and the marks: read apart, the two take half the time of the whole."""
+
+    line: bytes
+    marks: Marks
+
+
+def cut(line: bytes) -> Cut | None:
+    """None for a line whose marks do not stand as this program writes them: the schema has to read it whole."""
+    begin = line.find(_BEGIN) + len(_BEGIN) - 2
+    end = line.find(_END, begin) + len(_END)
+    marks = Marks.of_text(line[begin:end]) if 0 < begin < end else None
+    return None if marks is None else Cut(line[:begin] + _STAND_IN + line[end:], marks)
+
+
+def is_stand_in(chunks: Sequence[ChunkMark]) -> bool:
+    """Whether these are what ``cut`` put in place of a line's marks, and not something that stood in the line."""
+    return len(chunks) == 1 and chunks[0][1] == _NOWHERE
 
 
 class Packed:

@@ -151,7 +151,9 @@ class Request(Record):
     server_fields: dict[str, Json]  # per-request evidence as sent, e.g. {"timings": {...}}
     wire: WireRef | None
     wire_missing: str | None  # why the raw segments were not kept
-    requests_since_reset: Count | None = None  # the age of cache and draft state; None where nothing was reset
+    requests_since_reset: Count | None = (
+        None  # the age of cache and draft state; None: nothing was reset, or several processes sent the level
+    )
     send_lag_s: Seconds | None = None  # t0 minus the instant it was scheduled for; None in closed loop, or not sent
     stream_problems: tuple[str, ...] = ()  # what was odd and did not decide the outcome, e.g. "[DONE] is missing"
 

@@ -4,35 +4,43 @@ Nothing is repaired and nothing is thrown away: half-written tails stay where th
 without an end are counted as unfinished; the seal says ``recovered``.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from evidence.checks import check_contents, summarised
-from evidence.contents import read_contents, what_is_there
+from evidence.contents import Contents, read_contents, what_is_there
 from evidence.counts import count
 from evidence.durable import cannot_write
 from evidence.errors import EvidenceError, Problem
 from evidence.launch_folder import read_launch
-from evidence.layout import LAUNCH, MANIFEST, SEAL, folder_kind
+from evidence.layout import LAUNCH, MANIFEST, SEAL, STUDY, folder_kind
 from evidence.processes import FolderLock, began_by, living_writer
 from evidence.records import Seal
 from evidence.sealing import NO_REQUESTS, close_folder
+from evidence.study_folder import LAUNCHES, RUNS, StudyWriter, open_study
+from evidence.study_records import Cell
+from evidence.unread import unread
 
 _DAMAGED = ".damaged"
 
 
 def recover(path: Path, *, now_unix_s: float | None = None, noticed: Iterable[str] = ()) -> Seal:
-    """Seal a run or launch folder that has no readable seal, and return the seal.
+    """Seal a run, launch or study folder that has no readable seal, and return the seal.
 
-    A seal that is there and cannot be read is kept as ``seal.json.damaged``; ``noticed`` stands first in the new one.
-    Raises EvidenceError where the folder is sealed, where its writer (of a launch: the engine too) still lives, where
-    it is no such folder, and where it cannot be written.
+    Of a study, the folders inside that have no seal are closed first; the cell that ran counts as failed, those still
+    to come as dropped, and what was measured stands. A seal that is there and cannot be read is kept as
+    ``seal.json.damaged``; ``noticed`` stands first in the new one. Raises EvidenceError where the folder is sealed,
+    where its writer (of a launch: the engine too) still lives, where it is no such folder, and where it cannot be
+    written.
     """
     kind = folder_kind(path)
+    if kind == "study":
+        return _recover_study(path, now_unix_s, noticed)
     if kind not in ("run", "launch"):
         there = ", ".join(sorted(child.name for child in path.iterdir())[:8]) if path.is_dir() else "no folder"
-        what = f"holds nothing to recover: neither {MANIFEST} nor {LAUNCH}, but {there or 'nothing at all'}"
-        raise EvidenceError(path, what, "give the path of a run or launch folder, or delete this one")
+        what = f"holds nothing to recover: neither {MANIFEST}, {LAUNCH} nor {STUDY}, but {there or 'nothing at all'}"
+        raise EvidenceError(path, what, "give the path of a run, launch or study folder, or delete this one")
     living = living_writer(path)
     if living is not None:
         raise EvidenceError(
@@ -52,6 +60,7 @@ def _recover_run(path: Path, now_unix_s: float | None, also: Iterable[str]) -> S
     _refuse_sealed(path, contents.seal, contents.problems)
     manifest = contents.manifest
     noticed = [*also, f"recovered with {what_is_there(contents)}", *(one.text for one in contents.notices)]
+    noticed += _left_unread(contents)
     noticed += summarised(problem for problem in check_contents(contents) if problem.code != "seal_missing")
     ids = [one.record.run_id for one in contents.started] + [one.record.run_id for one in contents.requests]
     return close_folder(
@@ -63,6 +72,19 @@ def _recover_run(path: Path, now_unix_s: float | None, also: Iterable[str]) -> S
         recovered=True,
         now_unix_s=now_unix_s,
     )
+
+
+def _left_unread(contents: Contents) -> Iterator[str]:
+    """Requests that count as unfinished and whose answer is here all the same."""
+    ended = {(one.record.worker, one.record.sequence) for one in contents.requests}
+    unfinished = [one.record for one in contents.started if (one.record.worker, one.record.sequence) not in ended]
+    found = unread(contents.path, unfinished)
+    if found:
+        n_bytes = sum(ref.n_bytes for ref in found.values())
+        yield (
+            f"{len(found)} of {len(unfinished)} unfinished requests had been answered: {n_bytes} bytes of raw segments "
+            "that nobody had read; `python -m analysis check` says what they hold"
+        )
 
 
 def _recover_launch(path: Path, now_unix_s: float | None) -> Seal:
@@ -85,6 +107,38 @@ def _recover_launch(path: Path, now_unix_s: float | None) -> Seal:
         recovered=True,
         now_unix_s=now_unix_s,
     )
+
+
+def _recover_study(path: Path, now_unix_s: float | None, also: Iterable[str]) -> Seal:
+    _refuse_sealed(path, open_study(path).seal, ())
+    writer = StudyWriter.resume(path)
+    try:
+        study = open_study(path).study
+        inside = sorted(child for room in (LAUNCHES, RUNS) for child in (path / room).glob("*/"))
+        closed = [child for child in inside if not (child / SEAL).exists()]
+        for child in closed:
+            recover(child, now_unix_s=now_unix_s)
+        cells = tuple(_ended(cell) for cell in study.cells)
+        n_lost = sum(new != old for new, old in zip(cells, study.cells, strict=True))
+        names = ", ".join(child.name for child in closed)
+        said = (
+            f"recovered: what ran the study did not live to its end; {n_lost} of {len(cells)} cells were not measured"
+        )
+        noticed = (*study.noticed, *also, said, *((f"recovered inside: {names}",) if closed else ()))
+        now_unix_s = time.time() if now_unix_s is None else now_unix_s
+        return writer.seal(study.model_copy(update={"cells": cells, "noticed": noticed}), now_unix_s, recovered=True)
+    finally:
+        writer.close()
+
+
+def _ended(cell: Cell) -> Cell:
+    """A cell as it stands once nobody will go on with its study."""
+    match cell.state:
+        case "running":
+            return cell.model_copy(update={"state": "failed", "symptom": "what ran the study ended during this cell"})
+        case "planned":
+            return cell.model_copy(update={"state": "dropped", "symptom": "what ran the study ended before this cell"})
+    return cell
 
 
 def _refuse_sealed(path: Path, seal: Seal | None, problems: Iterable[Problem]) -> None:

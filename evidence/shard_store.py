@@ -33,6 +33,9 @@ from evidence.shard import read_shard
 _FIRST_LINE = (__doc__ or "").split("\n", 1)[0]
 PART_BYTES = 8 * 1024 * 1024
 EVERY_S = 2.0
+# Of Python's own errors those by which a store refuses: not reached or not permitted, a store that cannot be written,
+# a URL that is none, a package that is not there.
+_SAYS_NO = (OSError, NotImplementedError, ValueError, ImportError)
 _PART = re.compile(r"(.+)@(\d{12})")
 _OF_A_WORKER = re.compile(rf"{WORKERS}/(?:0|[1-9][0-9]{{0,8}})/(.+)")
 
@@ -112,7 +115,9 @@ class ObjectStore:
     def _reached(self, name: str, remedy: str, *, writing: bool = False) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # each store's library raises errors of its own
+        except Exception as error:  # each store's library has errors of its own, without a common class
+            if type(error).__module__ == "builtins" and not isinstance(error, _SAYS_NO):
+                raise  # a TypeError, say, is a fault of a program and no word of the store
             what = f"cannot be reached: {type(error).__name__}: {redact_text(str(error))[:300]}"
             raise EvidenceError(f"{self._url}/{name}".rstrip("/"), what, remedy, writing=writing) from error
 

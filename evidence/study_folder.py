@@ -67,7 +67,7 @@ class StudyWriter:
         """Replace ``study.json``; a reader sees this state or the one before, never a half."""
         write_whole(self.path / STUDY, encode(study, self.path / STUDY).line, replace=True)
 
-    def seal(self, study: Study, now_unix_s: float) -> Seal:
+    def seal(self, study: Study, now_unix_s: float, *, recovered: bool = False) -> Seal:
         """Close the study: hashes of ``study.json`` and of the seals inside."""
         self.update(study)
         names = [STUDY, *sorted(str(p.relative_to(self.path)) for p in self.path.glob(f"*/*/{SEAL}"))]
@@ -78,7 +78,7 @@ class StudyWriter:
         seal = Seal(
             id=study.study_id,
             sealed_at_unix_s=now_unix_s,
-            recovered=False,
+            recovered=recovered,
             planned=0,
             started=0,
             completed=0,

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from evidence.errors import EvidenceError
@@ -22,14 +23,15 @@ from infra.target import TargetError
 from infra.telemetry import gpu_sampler
 
 
-def main(argv: list[str]) -> int:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """What was typed; ``command`` is the function to call with it. Exits with 2 on bad usage, as argparse does."""
     parser = argparse.ArgumentParser(prog="python -m infra", description="Systems under test and how to talk to them.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, module: Any, words: str) -> None:
         added = commands.add_parser(name, help=words, description=words)
         module.add_arguments(added)
-        added.set_defaults(command=module.command)
+        added.set_defaults(command=module.command, parser=added)
 
     add("preflight", preflight, "what would go wrong with a target and a draft, before any weights are loaded")
     add("launch", launch_cli, "start an arm's engine; stays in the foreground until SIGTERM or Ctrl-C")
@@ -38,8 +40,15 @@ def main(argv: list[str]) -> int:
     add("offline", offline, "what a cluster without a network needs: bundles, environments, kernels, model folders")
     arms = commands.add_parser("arms", help="list the recipes")
     arms.add_argument("--json", action="store_true", help="one JSON object")
-    arms.set_defaults(command=_arms)
-    options = parser.parse_args(argv)
+    arms.set_defaults(command=_arms, parser=arms)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:  # said with the command's own usage, where argparse would show the usage of all
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parse(argv)
     try:
         code: int = options.command(options)
     except (ArmError, FloorError, ModelError, TargetError) as error:

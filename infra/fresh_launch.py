@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.records import Launch
-from infra.engines.adapter import adapter_for
+from infra.engines.adapter import adapter_for, read_snapshot
 from infra.engines.labels import chosen
 from infra.engines.meaning import Counted
 from infra.fetch import Fetched
@@ -56,7 +56,7 @@ def generated_so_far(adapter: str | None, version: str | None, metrics: Fetched 
         return None
     where = reader.meaning.generated
     try:
-        exposition = reader.snapshot(metrics.body, metrics.headers).exposition
+        exposition = read_snapshot(reader, metrics.body, metrics.headers).exposition
     except ExpositionError:
         return None
     found: list[float] = []

@@ -84,6 +84,11 @@ class Conductor:
         if (scenario.levels and scenario.levels.search) or (scenario.arrivals and scenario.arrivals.search):
             self._search = Search(len(self._plan.levels))
 
+    @property
+    def under_way(self) -> str | None:
+        """The label of the level under way; None between levels."""
+        return None if self._level is None else self._level.level.label
+
     def users_wanted(self) -> tuple[int, float] | None:
         """Waits until the number of Locust users has to change: (users, spawned a second), None once all is done."""
         self._changed.wait()

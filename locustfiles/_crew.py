@@ -35,6 +35,7 @@ class Order(BaseModel):
     spawn_rate_per_s: float | None = None  # users let go a second; None: all at once
     max_in_flight: int | None = None  # open loop
     begin_at_monotonic_s: float | None = None  # by the clock of the process that is told; None: at once
+    sent_since_reset: int | None = None  # before the level, where one process sends it; None: several do, or no reset
 
 
 class Tally(BaseModel):

@@ -73,6 +73,7 @@ class MasterSession(Recording):
 
     def seal(self) -> None:
         """Every worker has ended; then the folder is closed. Doing so twice is harmless."""
+        self.recorder.waits_for = "the workers' last lines"
         self.crew.close()
         self._stop_conducting()
         self._cut()

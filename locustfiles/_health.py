@@ -14,6 +14,7 @@ import gevent
 import psutil
 
 from evidence.errors import EvidenceError
+from evidence.quantiles import nearest_rank
 from evidence.records import Health, Request
 from locustfiles._reading import reader
 
@@ -124,5 +125,5 @@ class HealthMonitor:
 
 
 def _rank(ordered: Sequence[float], percent: int) -> float | None:
-    """Nearest rank; None where there is nothing."""
-    return ordered[-(-percent * len(ordered) // 100) - 1] if ordered else None
+    """Whatever their number: a health line says how many there were. None where there is nothing."""
+    return nearest_rank(ordered, percent) if ordered else None

@@ -5,14 +5,13 @@ not complete has not met them, and one whose answer is not decidable counts as n
 those of the report on the run, which is where a result is read; this only decides which level comes next.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from evidence import objectives
+from evidence.objectives import ATTAINMENT, Met
 from evidence.records import Request
+from infra.wire.decode_time import first_tokens, tpot_bounds_s
 from scenarios.schema import Limits
-
-ATTAINMENT = 0.9
-SHORTEST_WINDOW_S = 0.0005  # below it no time between tokens is resolved
-Met = Literal["met", "not met", "undecided"]
 
 
 class Judged(NamedTuple):
@@ -54,46 +53,14 @@ def met(record: Request, limits: Limits) -> Met:
     """Of one request. The TPOT is that of the tokens after the first received segment."""
     if record.outcome != "completed":
         return "not met"
-    found = {_below(record.first_token_after_s, limits.ttft_slo_s), _tpot_met(record, limits.tpot_slo_s)}
-    if "not met" in found:
-        return "not met"
-    return "undecided" if "undecided" in found else "met"
-
-
-def _tpot_met(record: Request, limit_s: float | None) -> Met:
-    first_s, last_s, n = record.first_token_after_s, record.last_token_after_s, record.n_completion_tokens
-    if limit_s is None or n == 1:
-        return "met"
-    if first_s is None or last_s is None or n is None:
-        return "undecided"
-    n_first = _first_tokens(record, first_s)
-    if n_first is not None and n_first == n:
-        return "met"  # nothing came after the first segment
-    if last_s - first_s < SHORTEST_WINDOW_S or n == 0:
-        return "undecided"
-    if n_first is None:
-        shortest_s = (last_s - first_s) / (n - 1)  # at most n - 1 tokens came after the first
-        return "not met" if shortest_s > limit_s else "undecided"
-    return "undecided" if n_first > n else _below((last_s - first_s) / (n - n_first), limit_s)
-
-
-def _first_tokens(record: Request, first_s: float) -> int | None:
-    """The server's count at the end of the segment that brought the first token; None where it sent none, or 0."""
-    segment: int | None = None
-    count: int | None = None
-    for after_s, at_segment, n_tokens, _ in record.chunks:
-        if segment is None and after_s >= first_s:
-            segment = at_segment
-        if segment is not None:
-            if at_segment != segment:
-                break
-            count = n_tokens
-    return count or None
-
-
-def _below(value: float | None, limit: float | None) -> Met:
-    if limit is None:
-        return "met"
-    if value is None:
-        return "undecided"
-    return "met" if value <= limit else "not met"
+    first_s, n_tokens = record.first_token_after_s, record.n_completion_tokens
+    n_first = None if first_s is None else first_tokens(record.chunks, first_s)
+    return objectives.met(
+        ttft_s=first_s,
+        tpot_bounds_s=tpot_bounds_s(
+            first_s=first_s, last_s=record.last_token_after_s, n_first=n_first, n_tokens=n_tokens
+        ),
+        first_is_all=n_tokens is not None and n_tokens in (1, n_first),
+        ttft_slo_s=limits.ttft_slo_s,
+        tpot_slo_s=limits.tpot_slo_s,
+    )

@@ -1,14 +1,17 @@
 """What the web UI offers to choose from; the command line takes anything, and is checked where it is read."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from infra.launching.recipes import arm_names
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
-_LOAD_KIND = re.compile(r"""^\s*kind\s*=\s*["'](concurrency|context|arrivals)["']""", re.MULTILINE)
+LOAD_KINDS = frozenset({"concurrency", "context", "arrivals"})
+_KIND = re.compile(r"""^\s*kind\s*=\s*["']([a-z]+)["']""", re.MULTILINE)
 
 
+_kinds = LOAD_KINDS  # those of the locustfile, once it is known
 _typed: list[str] = []  # scenarios named on the command line, wherever they lie
 
 
@@ -25,10 +28,17 @@ def offered_arms() -> Offered:
 
 
 def offered_scenarios() -> Offered:
-    """The scenario files of the project whose kind the web UI runs."""
-    files = [file for file in sorted(SCENARIOS.glob("*.toml")) if _LOAD_KIND.search(file.read_text("utf-8"))]
+    """The scenario files of the project that the locustfile can run."""
+    kinds = {file: _KIND.search(file.read_text("utf-8")) for file in sorted(SCENARIOS.glob("*.toml"))}
+    files = [file for file, kind in kinds.items() if kind is not None and kind[1] in _kinds]
     ours = [f"{SCENARIOS.name}/{file.name}" for file in files]
     return Offered(["", *ours, *(name for name in _typed if name not in ours)])
+
+
+def offer_only(kinds: Iterable[str]) -> None:
+    """The locustfile runs these kinds of scenarios: no other is one of the choices from now on."""
+    global _kinds
+    _kinds = frozenset(kinds)
 
 
 def offer_also(scenario: str) -> None:

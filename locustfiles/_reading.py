@@ -1,9 +1,8 @@
 """Reads every connection of this process through one descriptor: an epoll of ours, watched by gevent's loop.
 
 A wake-up of the process costs several times what reading a segment does. So while segments come in fast, the ready
-connections are read together, once in a millisecond or two. What that delays is our reading, not the stamps, which are
-the kernel's. It is done only where it can hardly lose one of them: with kernel stamps, and while the segments of one
-connection come many pauses apart on average. Else every segment is read at once.
+connections are read together, once in some milliseconds (``_pace``). What that delays is our reading, not the stamps,
+which are the kernel's. Where it could lose some of them, every segment is read at once.
 """
 
 import os
@@ -16,14 +15,12 @@ from gevent import monkey
 from gevent.event import Event
 
 from infra.dial import read_clocks
-from infra.wire.connection import Connection, unix_ns
+from infra.wire.connection import Connection, Raw, unix_ns
+from locustfiles._pace import STEADY_S, Pace
 
 READ, WRITE = 1, 2  # libev's event bits
-# A pause, and how far apart the segments of one connection must be on average for it; the longest that may be is made.
-PAUSES_S = ((0.002, 0.019), (0.001, 0.005))
-FAST_PER_S = 1500.0  # segments a second from which on pausing saves work
+JUDGED, JUDGED_SEGMENTS = 16, 256  # readings or segments after which it is decided anew how long to pause
 MOST_SAMPLES = 2000
-WEIGHT = 0.02  # of the latest reading in the running mean
 
 
 class Reader:
@@ -34,22 +31,22 @@ class Reader:
         self._epoll: Any = monkey.get_original("select", "epoll")()
         self._loop: Any = gevent.get_hub().loop
         self._watcher = self._loop.io(self._epoll.fileno(), READ)
-        self._timers = {pause_s: self._loop.timer(pause_s, pause_s) for pause_s, _ in PAUSES_S}
+        self._timers = {pause_s: self._loop.timer(pause_s, pause_s) for pause_s, _ in STEADY_S}
         self._open: dict[int, tuple[Callable[[int], bool], Connection, Event]] = {}
         self._pause_s = 0.0  # between two readings; 0: each segment is read at once
-        self._stamped = False  # the kernel stamped what was read last
-        self._read_ns = 0
-        self._last: tuple[bytes | None, int] = (None, 0)  # stamps of what was read last
+        self._pace = Pace()
+        self._n_readings = self._n_segments = 0  # since the last judgement
+        self._since_ns = time.monotonic_ns()
+        self._seen: list[list[Raw]] = []  # of each reading since then one connection's last reads
         self._samples: list[tuple[bytes | None, int]] = []
+        self._last: tuple[bytes | None, int] = (None, 0)  # stamps of what was read last
         self._wall_minus_monotonic_ns = read_clocks().wall_minus_monotonic_ns
-        self._mean_n = 1.0  # segments a reading
-        self._mean_ns = 1e9  # from one reading to the next
 
     def add(self, conn: Connection) -> Event:
         """Reads ``conn`` until its response has ended; the event is set then."""
         fd, done = conn.fileno(), Event()
         if not self._open and not self._pause_s:
-            self._watcher.start(self._on_ready)
+            self._watcher.start(self._turn)
         self._open[fd] = (conn.on_readable, conn, done)
         self._epoll.register(fd, READ)
         return done
@@ -81,30 +78,27 @@ class Reader:
 
     def _read(self) -> int:
         ready = self._epoll.poll(0)
-        clock = time.monotonic_ns
+        opened, clock = self._open, time.monotonic_ns
         for fd, _ in ready:
-            on_readable, conn, done = self._open[fd]
+            on_readable, conn, done = opened[fd]
             if on_readable(clock()):
                 self._drop(fd)
                 done.set()
+        self._n_readings += 1
         if ready:
-            self._stamped = conn.stamped
-            self._last = conn.last_stamps if self._stamped else (None, 0)
-            if self._stamped and len(self._samples) < MOST_SAMPLES:
-                self._samples.append(self._last)
-        now_ns = clock()
-        self._mean_n += WEIGHT * (len(ready) - self._mean_n)
-        self._mean_ns += WEIGHT * (min(now_ns - self._read_ns, 1e9) - self._mean_ns)
-        self._read_ns = now_ns
+            self._n_segments += len(ready)
+            if raw := conn.raw:
+                # The head, what comes with it, and the end are close to one another anywhere.
+                self._seen.append(raw[-2:] if len(raw) > 3 and conn.ended is None else raw[-1:])
+                self._last = raw[-1][:2]
+                if self._last[0] is not None and len(self._samples) < MOST_SAMPLES:
+                    self._samples.append(self._last)
         return len(ready)
 
-    def _on_ready(self) -> None:
+    def _turn(self) -> None:
         self._read()
-        self._settle(self._wanted_pause_s())
-
-    def _on_timer(self) -> None:
-        self._read()
-        self._settle(self._wanted_pause_s() if self._open else 0.0)
+        if self._n_readings >= JUDGED or self._n_segments >= JUDGED_SEGMENTS or not self._open:
+            self._settle(self._wanted_pause_s() if self._open else 0.0)
 
     def _settle(self, pause_s: float) -> None:
         """From now on a reading each ``pause_s``, or at once."""
@@ -116,16 +110,22 @@ class Reader:
             self._watcher.stop()
         self._pause_s = pause_s
         if pause_s:
-            self._timers[pause_s].again(self._on_timer, update=True)
+            self._timers[pause_s].again(self._turn, update=True)
         elif self._open:
-            self._watcher.start(self._on_ready)
+            self._watcher.start(self._turn)
 
     def _wanted_pause_s(self) -> float:
-        per_s = self._mean_n / self._mean_ns * 1e9
-        if not self._stamped or per_s < FAST_PER_S:
-            return 0.0
-        apart_s = len(self._open) / per_s
-        return next((pause_s for pause_s, least_s in PAUSES_S if apart_s >= least_s), 0.0)
+        """By what was read since this was last asked."""
+        now_ns = time.monotonic_ns()
+        pause_s = self._pace.pause_s(
+            n_segments=self._n_segments,
+            took_s=(now_ns - self._since_ns) / 1e9,
+            n_open=len(self._open),
+            seen=self._seen,
+        )
+        self._n_readings = self._n_segments = 0
+        self._since_ns, self._seen = now_ns, []
+        return pause_s
 
 
 _reader: Reader | None = None

@@ -39,18 +39,19 @@ EVIDENCE_SAYS_NO = 1
 class Recorder:
     """Made once a run, before its first request. Raises UsageError or EvidenceError when the run cannot begin."""
 
-    def __init__(self, options: Options, plan: Plan, *, n_workers: int = 1) -> None:
+    def __init__(self, options: Options, plan: Plan, *, n_workers: int | None = None) -> None:
+        """``n_workers`` processes send, None: this one does."""
         self.options = options
         self.plan = plan = _timed(plan) if options.no_profile else plan
         self.failure: str | None = None
         self.exit_code: int | None = None  # set by the recorder's own failures only
         self.age = ResetAge()
         self.keys: Keys = keys_of(options.headers)
+        cited = cite(options)
         probed = probe(options.host, headers=self.keys.headers, metrics_url=options.metrics_urls[0])
         if not probed.reachable:
             reason = next((got.error for got in probed.fetched.values() if got.error), "no answer")
             raise UsageError(f"nothing answers at {options.host} ({reason}): start the server, or check --host")
-        cited = cite(options)
         limits = plan.scenario.limits
         client = OpenAIClient(
             options.host,
@@ -68,6 +69,11 @@ class Recorder:
             raise UsageError(
                 'cache.per = "request" resets before each request, while others are under way: set per = "cell", or '
                 "send one at a time"
+            )
+        if self.cache.by_call_per_request and n_workers is not None:
+            raise UsageError(
+                'cache.per = "request" resets before each request, which workers do not: set per = "cell", or leave '
+                "--master, --worker and --processes out"
             )
         profile = plan.scenario.telemetry.profile
         self.profiling = None
@@ -93,7 +99,7 @@ class Recorder:
             cited=cited,
             model=self._model,
             request_extra=self._extra,
-            n_workers=n_workers,
+            n_workers=n_workers or 1,
         )
         secrets = collect_secrets(dict(os.environ), self.keys.headers)
         self._briefing(0, manifest)  # what no worker could be told is refused before there is a folder
@@ -113,11 +119,17 @@ class Recorder:
         self._give_up: Callable[[], None] | None = None
         self._window_open = False
         self._sealed = False
+        self.waits_for = ""  # of the steps that close the run, the one under way, in words
         self.judged: subprocess.CompletedProcess[str] | None = None  # None until ``verdict`` was asked for
 
     @property
     def path(self) -> Path:
         return self.writer.path
+
+    @property
+    def over(self) -> bool:
+        """Whether the closing of the folder has begun: nothing is noticed any more."""
+        return self._sealed
 
     @contextmanager
     def undone_where_it_fails(self) -> Iterator[None]:
@@ -203,11 +215,16 @@ class Recorder:
         try:
             if self.failure is not None:
                 self.writer.notice(f"the recorder failed: {self.failure}")
+            self.waits_for = "the server to be at rest, and its last scrape"
             self.close_window()
+            self.waits_for = "what was received to be read and written"
             stop_sending()
+            self.waits_for = "the last samples of the GPUs"
             self._telemetry.stop()
             if self.profiling is not None:
+                self.waits_for = "the profiler's traces"
                 self.profiling.finish(self.writer)
+            self.waits_for = "the folder's files to be hashed and sealed"
             resets = self.cache.record()
             if resets is not None:
                 self.writer.server_body("resets.json", resets)
@@ -221,6 +238,7 @@ class Recorder:
     def verdict(self) -> int:
         """Prints what ``analysis check`` says of the folder, once; the exit code of the run."""
         if self.judged is None:
+            self.waits_for = "the folder to be checked"
             command = [sys.executable, "-m", "analysis", "check", "--brief", str(self.path)]
             self.judged = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
             print(self.judged.stdout, end="", file=sys.stderr, flush=True)

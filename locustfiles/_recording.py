@@ -20,6 +20,7 @@ class Recording(ABC):
     conductor: Conductor | None
     _conducting: gevent.Greenlet | None = None
     _profiled = False
+    _signal: str | None = None  # that ends the run
 
     @property
     def path(self) -> Path:
@@ -46,6 +47,17 @@ class Recording(ABC):
     def verdict(self) -> int:
         """Prints what ``analysis check`` says of the folder; the exit code of the run."""
         return self.recorder.verdict()
+
+    def signalled(self, name: str) -> None:
+        """The run is ended by a signal: noticed once, with the level that was under way."""
+        if self._signal is not None or self.recorder.over:
+            return
+        self._signal = name
+        at = None if self.conductor is None else self.conductor.under_way
+        try:
+            self.recorder.notice(f"stopped by {name}{'' if at is None else f' in the middle of {at}'}")
+        except EvidenceError as error:
+            self.failed(error)
 
     @abstractmethod
     def _n_under_way(self) -> int:

@@ -6,6 +6,7 @@ end the run, so it is held against this table first.
 
 from pydantic import ValidationError
 
+from evidence.lines import first_fault
 from evidence.worker_records import Totals
 from locustfiles._crew import Tally
 from locustfiles._post import Message
@@ -44,6 +45,5 @@ def fault_of(message: Message) -> str | None:
         elif kind == "totals":
             Totals.model_validate_json(message["totals"])
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return f"{kind}: {'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+        return f"{kind}: {first_fault(error)}"
     return None

@@ -77,7 +77,11 @@ def keys_of(own_headers: Mapping[str, str]) -> Keys:
 
 
 class ResetAge:
-    """How many requests were sent since the server's cache was last reset; None before the first reset."""
+    """How many requests were sent since the server's cache was last reset; None before the first reset.
+
+    Of several processes each is told how many it is when it alone sends a level; where several send, the order of
+    their requests is not known as they go out, and the age of each is None.
+    """
 
     def __init__(self) -> None:
         self.n: int | None = None
@@ -92,6 +96,10 @@ class ResetAge:
             self.n += 1
         return age
 
+    def sent_elsewhere(self, n: int | None) -> None:
+        """Another process has sent so many; None: nobody knows how many, as of one that was lost."""
+        self.n = None if n is None or self.n is None else self.n + n
+
 
 class Sender:
     """Sends for the users of this process. ``on_ended`` is told of every record once its line is written."""
@@ -104,7 +112,7 @@ class Sender:
         self.on_ended: Callable[[Request], None] | None = None
         self._sink = sink
         self._keys = keys
-        self._age = age or ResetAge()  # of one process's own: several senders of a server know no common age
+        self.age = age or ResetAge()
         self._habits = Habits(most_open=most_connections())
         self._health = HealthMonitor(sink.health, lambda: self.in_flight, lambda: self.n_unread)
         self._desk = Desk(self._keep, sink.read_back, self._write, lambda: self.in_flight)
@@ -219,7 +227,7 @@ class Sender:
         )
         self._sink.started(started)
         self.n_started += 1
-        since_reset = self._age.sending()
+        since_reset = self.age.sending()
         self.in_flight += 1
         gc.disable()
         try:

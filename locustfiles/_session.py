@@ -79,6 +79,7 @@ class Session(Recording):
     def seal(self) -> None:
         """Closes the window where one is open, and the folder. Doing so twice is harmless."""
         self._stop_conducting()
+        self.recorder.waits_for = "the answers that were received to be read"
         self.sender.drain()
         self._cut()
         self.sender.unsettle()

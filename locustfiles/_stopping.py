@@ -7,6 +7,7 @@ SIGTERM has no handler and kills the process.
 
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -15,15 +16,18 @@ from locust.env import Environment
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def end_well(environment: Environment) -> None:
-    """From now on each of these signals ends the run as its end would: users are stopped and the folder is sealed."""
+def end_well(environment: Environment, told: Callable[[str], None]) -> None:
+    """From now on each of these signals ends the run as its end would: users are stopped and the folder is sealed.
+
+    ``told`` hears the name of the signal first, and of another one that it is passed on as.
+    """
     options = environment.parsed_options
     assert options is not None
     ours = options.headless and not options.worker and (environment.shape_class is not None or options.master)
     for number in (signal.SIGHUP, signal.SIGINT):
-        gevent.signal_handler(number, os.kill, os.getpid(), signal.SIGTERM)
+        gevent.signal_handler(number, _pass_on, number, told)
     if ours:  # else Locust's own handler of SIGTERM stands before the first user starts
-        gevent.signal_handler(signal.SIGTERM, _stop, environment)
+        gevent.signal_handler(signal.SIGTERM, _stop, environment, told)
 
 
 def ignore() -> None:
@@ -32,7 +36,13 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _stop(environment: Environment) -> None:
+def _pass_on(number: signal.Signals, told: Callable[[str], None]) -> None:
+    told(number.name)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop(environment: Environment, told: Callable[[str], None]) -> None:
+    told("SIGTERM")
     runner: Any = environment.runner
     if environment.shape_class is None or runner.shape_greenlet is not None:
         runner.quit()

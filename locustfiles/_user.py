@@ -20,6 +20,7 @@ from locustfiles._forked import end_forked
 from locustfiles._lengths import plan_of_options
 from locustfiles._options import Options, UsageError, add_options, own_headers, read_options
 from locustfiles._ports import choose_defaults
+from locustfiles._recording import Recording
 from locustfiles._sender import keys_of
 from locustfiles._session import Session
 from locustfiles._stopping import end_well, ignore
@@ -95,7 +96,13 @@ class EvidenceUser(User):
         self.finish()
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Locust warns twice that a shape ignores --users and the like; here they are refused, and that is said once."""
+    return not str(record.msg).startswith(("--run-time, --users or --spawn-rate", "The following option(s) will be"))
+
+
 def _on_parser(parser: Any, **_kwargs: Any) -> None:
+    logging.getLogger("locust.main").addFilter(_is_news)
     add_options(parser)
     choose_defaults(parser, sys.argv[1:])
     end_forked(lambda: bool(_sessions))
@@ -109,11 +116,16 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
     try:
         _refuse_what_does_not_run(environment.parsed_options, sequential=environment.shape_class is None)
         _quieten(environment.parsed_options)
-        end_well(environment)
+        end_well(environment, lambda name: _signalled(environment, name))
         if environment.parsed_options.worker:
             _sessions[id(environment)] = _worker_session(environment)
         elif environment.web_ui is not None:  # a session for each run that is started there
-            attach(environment, lambda parsed: open_session(environment, parsed), lambda: close_session(environment))
+            attach(
+                environment,
+                lambda parsed: open_session(environment, parsed),
+                lambda: close_session(environment),
+                _kinds(environment),
+            )
         else:
             open_session(environment, environment.parsed_options)
             environment.parsed_options.header = None  # Locust would send it to every worker; each has its own
@@ -164,9 +176,14 @@ def close_session(environment: Environment) -> int | None:
 
 def _refuse_other_kinds(environment: Environment, plan: Plan) -> None:
     kind = plan.scenario.kind
-    for user in environment.user_classes:
-        if issubclass(user, EvidenceUser) and kind not in user.kinds:
-            raise UsageError(f'the scenario is of kind = "{kind}": run it with -f locustfiles/{LOCUSTFILES[kind]}.py')
+    if kind not in _kinds(environment):
+        raise UsageError(f'the scenario is of kind = "{kind}": run it with -f locustfiles/{LOCUSTFILES[kind]}.py')
+
+
+def _kinds(environment: Environment) -> set[str]:
+    """Of the scenarios that every one of the locustfile's users runs."""
+    each = [set(user.kinds) for user in environment.user_classes if issubclass(user, EvidenceUser)]
+    return set.intersection(*each) if each else set()
 
 
 def _quieten(parsed: Any) -> None:
@@ -194,14 +211,17 @@ def _refuse_what_does_not_run(parsed: Any, *, sequential: bool) -> None:
         if parsed.num_users not in (None, 1):
             raise UsageError(f"--users {parsed.num_users}: a sequential replay has one user; leave the option out")
         return
+    refused = []
     if parsed.num_users is not None:
-        raise UsageError(f"--users {parsed.num_users}: the scenario's levels say how many; leave the option out")
+        refused.append(f"--users {parsed.num_users}: the scenario's levels say how many; leave the option out")
     if parsed.spawn_rate is not None:
-        raise UsageError("--spawn-rate: each level's is chosen and recorded with it; leave the option out")
+        refused.append("--spawn-rate: each level's is chosen and recorded with it; leave the option out")
     if parsed.run_time is not None:
-        raise UsageError("--run-time: a level ends by its requests or by levels.steady_s; leave the option out")
+        refused.append("--run-time: a level ends by its requests or by levels.steady_s; leave the option out")
     if parsed.stop_timeout:
-        raise UsageError("--stop-timeout: levels are drained, and a stop records what it cuts short; leave it out")
+        refused.append("--stop-timeout: levels are drained, and a stop records what it cuts short; leave it out")
+    if refused:
+        raise UsageError("\n".join(refused))
 
 
 def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
@@ -214,6 +234,13 @@ def _on_quitting(environment: Environment, **_kwargs: Any) -> None:
     if environment.runner is not None and environment.runner.user_count:
         environment.runner.stop()
     environment.process_exit_code = close_session(environment)
+
+
+def _signalled(environment: Environment, name: str) -> None:
+    """A signal ends the run, which its evidence says."""
+    session = _sessions.get(id(environment))
+    if isinstance(session, Recording):
+        session.signalled(name)
 
 
 def _on_test_stopping(environment: Environment, **_kwargs: Any) -> None:

@@ -12,14 +12,14 @@ cancelled, and the folder is sealed and judged as ever. Our tables stand beside 
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import flask
 from locust.env import Environment
 
-from locustfiles._offered import offer_also
+from locustfiles._offered import offer_also, offer_only
 from locustfiles._post import keep_quiet
 from locustfiles._web_login import logged_in, offer_login
 from locustfiles._web_runs import Json, WebRuns
@@ -73,16 +73,21 @@ class Pages:
 
 
 def attach(
-    environment: Environment, open_session: Callable[[Namespace], Any], close_session: Callable[[], int | None]
+    environment: Environment,
+    open_session: Callable[[Namespace], Any],
+    close_session: Callable[[], int | None],
+    kinds: Iterable[str],
 ) -> None:
     """Puts the pages into Locust's web UI and ties runs to its start and stop.
 
+    ``kinds`` are those of the scenarios that the locustfile runs.
     Raises UsageError where a login was asked for and no password was given.
     """
     ui: Any = environment.web_ui
     assert environment.parsed_options is not None
     if environment.parsed_options.master:
         keep_quiet(environment.runner)
+    offer_only(kinds)
     offer_also(environment.parsed_options.scenario)
     runs = WebRuns(environment, open_session, close_session)
     if environment.parsed_options.web_login:

@@ -52,6 +52,7 @@ class WebRuns:
         self._view: Child | None = None
         self._last: Json | None = None
         self._seen_at_s = time.monotonic()
+        self._sealing_since_s = 0.0
 
     @property
     def path(self) -> Path | None:
@@ -95,7 +96,7 @@ class WebRuns:
     def end(self) -> None:
         """Seals and judges the run in a greenlet of its own; Locust's page is not kept waiting."""
         if self._state == "running":
-            self._state, self._message = "sealing", "sealing and checking the folder"
+            self._state, self._sealing_since_s = "sealing", time.monotonic()
             gevent.spawn(self._end).link_exception(self._ended_badly)
 
     def as_json(self) -> Json:
@@ -104,10 +105,11 @@ class WebRuns:
         if seen is not None:
             self._last, self._seen_at_s = seen, now
         silent_s = now - self._seen_at_s if self._view is not None else 0.0
+        message = self._waiting() if self._state == "sealing" else self._message
         stale = f"; the live view has not answered for {silent_s:.0f} s" if silent_s > STALE_S else ""
         return {
             "state": self._state,
-            "message": self._message + stale,
+            "message": message + stale,
             "verdict": self._verdict,
             "report": self._report is not None,
             "live": self._last,
@@ -118,6 +120,11 @@ class WebRuns:
         if self._view is not None:
             self._view.stop()
             self._view = None
+
+    def _waiting(self) -> str:
+        """That the run is being closed, for how long, and what is waited for."""
+        since_s = time.monotonic() - self._sealing_since_s
+        return f"sealing for {since_s:.0f} s; waits for {self._session.recorder.waits_for or 'the last requests'}"
 
     def _look_on(self, path: Path) -> None:
         self.stop()
@@ -146,6 +153,7 @@ class WebRuns:
         self._verdict = (
             judged.stdout.strip() if judged is not None and judged.stdout else "see what this Locust printed"
         )
+        self._session.recorder.waits_for = "the report to be made"
         report = self._path.parent / f"{self._path.name}.report.html"
         said = _said("report", str(self._path), "--out", str(report))
         self._report = report if report.is_file() else None

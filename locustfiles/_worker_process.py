@@ -211,6 +211,8 @@ class WorkerProcess:
         self._deal = message["number"]
         order = Order.model_validate_json(message["order"])
         lines = self._dealt.pop(self._deal, [])
+        assert self.sender is not None
+        self.sender.age.n = order.sent_since_reset
         self.crew.begin(order, lines, place=message["place"], n_places=message["n_places"])
 
     def _on_halt(self, _message: Message) -> None:

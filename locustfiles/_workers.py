@@ -59,6 +59,7 @@ class Workers:
         self._locust = locust
         self._moved = Event()
         self._deal = 0
+        self._n_aged = 0  # requests of this deal that the age of the cache has in it
         self._level: str | None = None
         self._running = False
         self._began_s: float | None = None
@@ -111,6 +112,8 @@ class Workers:
             if self._confirmed(members, parts):
                 break
             self._recorder.notice(f"level {self._level}: dealt again, for a worker was lost while it was dealt to")
+        self._n_aged, alone = 0, sum(map(bool, parts)) == 1
+        order = order.model_copy(update={"sent_since_reset": self._recorder.age.n if alone else None})
         self._began_s = max(order.begin_at_monotonic_s or 0.0, time.monotonic() + BEGIN_IN_S)
         if self._locust is not None:
             self._locust.hold()
@@ -125,14 +128,23 @@ class Workers:
         """No request of the level is taken any more."""
         self._tell("halt")
         self._running = False
+        self._age()
 
     def over(self) -> None:
         """The level has been drained."""
         self._tell("over")
         self._running = False
         self._level = None
+        self._age()
         if self._locust is not None:
             self._locust.let_in()
+
+    def _age(self) -> None:
+        """What the level has sent since this was asked last ages the server's cache; of a lost worker nobody knows."""
+        n_sent = self.tally().n_started
+        lost = any(member.lost and member.deal == self._deal for member in self._roster.members.values())
+        self._recorder.age.sent_elsewhere(None if lost else n_sent - self._n_aged)
+        self._n_aged = n_sent
 
     def tally(self) -> Tally:
         """Of all workers. Of one that was lost, what it had begun and ended still counts, and nothing is left.

@@ -62,6 +62,13 @@ def _load(scenario: Scenario) -> list[str]:
             "a level that uses them up ends early (levels.at_most_requests sets the number), and those left over were "
             "never due"
         )
+    if levels is not None and levels.requests is not None:
+        crowded = [users for users in levels.users if users > levels.requests]
+        if crowded:
+            said.append(
+                f"levels.requests = {levels.requests} is less than {crowded[0]} users: not all of them get one, so "
+                "such a level is never full and has no steady window"
+            )
     if arrivals is not None:
         fast = [rate for rate in arrivals.rate_per_s if rate > FAST_RATE_PER_S]
         if fast:

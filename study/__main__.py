@@ -44,13 +44,13 @@ def parser() -> argparse.ArgumentParser:
         default=ASSUMED_TOK_PER_S,
         help="decode rate the estimate of the duration assumes (default: %(default)g)",
     )
-    check.set_defaults(command=check_command)
+    check.set_defaults(command=check_command, parser=check)
 
     run = verbs.add_parser("run", help="run a study: arms x paired launches in the planned order")
     run.add_argument("file", metavar="FILE", type=Path, help="a study, for example scenarios/demo-study.toml")
     run.add_argument("--resume", action="store_true", help="take up the newest unfinished study of this file")
     run.add_argument(
-        "--budget", metavar="MINUTES", type=_rate, help="drop what the file says may be dropped, in its order"
+        "--budget", metavar="MINUTES", type=_minutes, help="drop what the file says may be dropped, in its order"
     )
     run.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the study's folder lands")
     run.add_argument(
@@ -64,13 +64,13 @@ def parser() -> argparse.ArgumentParser:
         help="set for every engine and run, and put on record; repeatable (CUDA_VISIBLE_DEVICES=0,1)",
     )
     run.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    run.set_defaults(command=study_command)
+    run.set_defaults(command=study_command, parser=run)
 
     calibrate.add_parser(verbs)
 
     shown = verbs.add_parser("demo", help="a small study of the embedded engine, compared and reported")
     shown.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where the folders land")
-    shown.set_defaults(command=lambda args: demo(args.run_dir))
+    shown.set_defaults(command=lambda args: demo(args.run_dir), parser=shown)
     return root
 
 
@@ -125,9 +125,17 @@ def study_command(args: argparse.Namespace) -> int:
     return code
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """What was typed. Exits with 2 on bad usage, as argparse does."""
+    args, unknown = parser().parse_known_args(argv)
+    if unknown:  # said with the command's own usage, where argparse would show the usage of all
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run one command; returns its exit code (argparse itself exits with 2 on bad usage)."""
-    args = parser().parse_args(argv)
+    args = parse(sys.argv[1:] if argv is None else argv)
     try:
         code: int = args.command(args)
         sys.stdout.flush()
@@ -144,13 +152,21 @@ def _as_interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _rate(text: str) -> float:
+    return _above_zero(text, "a rate", "give tokens per second, for example 20")
+
+
+def _minutes(text: str) -> float:
+    return _above_zero(text, "a number of minutes", "give for example 30")
+
+
+def _above_zero(text: str, what: str, remedy: str) -> float:
     try:
-        rate = float(text)
+        number = float(text)
     except ValueError:
-        rate = math.nan
-    if not (math.isfinite(rate) and rate > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate above 0; give tokens per second, for example 20")
-    return rate
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what} above 0; {remedy}")
+    return number
 
 
 if __name__ == "__main__":

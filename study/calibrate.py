@@ -100,7 +100,7 @@ def add_parser(verbs: Any) -> None:
     made.add_argument("--transport", choices=["wire", "openai"], default="wire", help="what is calibrated")
     made.add_argument("--run-dir", metavar="DIR", type=Path, default=Path("runs"), help="where run and record land")
     made.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    made.set_defaults(command=command)
+    made.set_defaults(command=command, parser=made)
 
 
 def command(args: argparse.Namespace) -> int:

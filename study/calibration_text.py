@@ -1,7 +1,7 @@
 """A calibration in words: the table that ``study calibrate`` prints."""
 
 from evidence.calibration_records import Calibration, Error
-from study.client_error import P99_FLOOR
+from evidence.quantiles import FLOORS
 
 
 def lines(made: Calibration) -> list[str]:
@@ -15,7 +15,7 @@ def lines(made: Calibration) -> list[str]:
     for name, error in made.errors.items():
         out.append(f"{name:18} {error.n:8} {_values(name, error)}   {_floor(made, name)}")
     if any(error.p99 is None for error in made.errors.values()):
-        out.append(f"p99 -: fewer than {P99_FLOOR} values bear none")
+        out.append(f"p99 -: fewer than {FLOORS[99]} values bear none")
     shared = made.client["coalesced_ratio"]
     out.append(f"coalesced chunks: {'-' if shared is None else f'{shared:.2%}'}")
     return out

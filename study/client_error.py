@@ -12,12 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 from evidence.calibration_records import Error
+from evidence.quantiles import FLOORS, nearest_rank
 from evidence.reading import Run, read_segments
 from evidence.records import Request
 from infra.wire.stream import events
 
-P99_FLOOR = 662  # values below which a p99 says nothing
-LOWER = ((130, "p95", 95), (64, "p90", 90))
 FLOOR_METRICS = ("ttft_s", "chunk_gap_s", "tpot_s", "e2e_s")  # in seconds
 
 
@@ -48,10 +47,10 @@ class Differences:
         sizes = sorted(map(abs, signed))
         return Error(
             n=len(sizes),
-            p50=_rank(sizes, 50),
-            p99=_rank(sizes, 99) if len(sizes) >= P99_FLOOR else None,
+            p50=nearest_rank(sizes, 50),
+            p99=nearest_rank(sizes, 99) if len(sizes) >= FLOORS[99] else None,
             largest=sizes[-1],
-            bias=_rank(signed, 50),
+            bias=nearest_rank(signed, 50),
         )
 
     def floor(self, metric: str) -> tuple[float, str] | None:
@@ -59,9 +58,9 @@ class Differences:
         sizes = sorted(map(abs, self.by_metric[metric]))
         if not sizes:
             return None
-        for least, name, percent in ((P99_FLOOR, "p99", 99), *LOWER):
-            if len(sizes) >= least:
-                return _rank(sizes, percent), name
+        for percent in (99, 95, 90):
+            if len(sizes) >= FLOORS[percent]:
+                return nearest_rank(sizes, percent), f"p{percent}"
         return sizes[-1], "largest"
 
 
@@ -122,8 +121,3 @@ def _add(found: Differences, request: Request, truth: Truth) -> bool:
 def _tpot_s(instants_s: Sequence[float]) -> float:
     """The engine sends one token a chunk."""
     return (instants_s[-1] - instants_s[0]) / (len(instants_s) - 1)
-
-
-def _rank(ordered: Sequence[float], percent: int) -> float:
-    """Nearest rank."""
-    return ordered[-(-percent * len(ordered) // 100) - 1]

@@ -7,11 +7,14 @@ nothing is dropped before the first pair has been measured: what is dropped come
 import sys
 import time
 from collections.abc import Sequence
+from typing import TextIO
 
 from tqdm import tqdm
 
 from evidence.study_records import Cell, Smoke
 from study.workload import ASSUMED_CELL_S, Workload
+
+LINE_INTERVAL_S = 30.0
 
 
 class Pace:
@@ -46,18 +49,24 @@ class Pace:
 
 
 class Bar:
-    """One progress line on standard error: which cell runs, how many are left, about how many minutes that takes."""
+    """How far a study is, on standard error: which cell runs, how many are left, about how many minutes that takes.
 
-    def __init__(self, name: str, n_cells: int, n_requests: int) -> None:
+    A bar in a terminal; elsewhere a line when a cell's first word is heard, and one every half minute.
+    """
+
+    def __init__(self, name: str, n_cells: int, n_requests: int, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
         self._n_requests = n_requests
         self._n_before = 0
+        self._said_s: float | None = None  # None: of this cell nothing yet
         self._bar = tqdm(
             total=n_cells * n_requests,
-            file=sys.stderr,
+            file=self._out,
             desc=name,
             bar_format="{desc} {percentage:3.0f}%|{bar:16}| {n_fmt}/{total_fmt} requests",
-            mininterval=0.5 if sys.stderr.isatty() else 5.0,
+            mininterval=0.5,
             leave=False,
+            disable=not self._out.isatty(),
         )
 
     def begin(self, cell: Cell, n_left: int, n_pairs: int) -> None:
@@ -67,12 +76,24 @@ class Bar:
         self._what = f"{what}{of}; {n_left} to go"
         self._bar.total = self._n_before + n_left * self._n_requests  # fewer, once some are dropped
         self._began_s = time.monotonic()
+        self._said_s = None
 
     def tick(self, n_ended: int, cell_s: float, after_s: float) -> None:
         """So many requests of the cell have ended; it is to take ``cell_s``, and those after it ``after_s``."""
         left_s = max(cell_s - (time.monotonic() - self._began_s), 0.0) + after_s
-        self._bar.set_description(f"{self._what}, about {left_s / 60:.1f} min left", refresh=False)
+        said = f"{self._what}, about {left_s / 60:.1f} min left"
+        if self._bar.disable:
+            self._line(f"{said}, {n_ended} of {self._n_requests} requests ended")
+            return
+        self._bar.set_description(said, refresh=False)
         self._bar.update(self._n_before + min(n_ended, self._n_requests) - self._bar.n)
+
+    def _line(self, said: str) -> None:
+        now_s = time.monotonic()
+        if self._said_s is None or now_s - self._said_s >= LINE_INTERVAL_S:
+            self._said_s = now_s
+            self._out.write(f"{said}\n")
+            self._out.flush()
 
     def end(self) -> None:
         """The cell is over, however it ended."""

@@ -24,7 +24,8 @@ from evidence.study_folder import StudyWriter, open_study
 from evidence.study_records import Cell, Smoke, Study
 from infra.launching.floor import FloorError
 from infra.launching.models import ModelError
-from scenarios.study_file import StudyFile, load_study
+from scenarios.strict_toml import Problem, ScenarioError, read_toml
+from scenarios.study_file import StudyFile, is_study, load_study
 from study.arms import StudyArm, load_arms
 from study.begin import StudyStopped, new_study, taken_up, unfinished
 from study.cells import inside, run_cell
@@ -72,6 +73,10 @@ class StudyRun:
 
         Raises ScenarioError, ArmError, OverrideError, StudyStopped, EvidenceError.
         """
+        if not is_study(read_toml(asked.file)):
+            alone = "run it with locust, as README.md shows, or name a study that has it as its scenario"
+            problem = Problem(key=None, value=str(asked.file), message=f"is no study: it names no arms; {alone}")
+            raise ScenarioError(asked.file, problem)
         file = load_study(asked.file)
         workload = workload_of(asked.file.parent / file.scenario, passes=file.passes)
         arms = load_arms(asked.file, file, asked.models)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from infra.engines.adapter import Adapter, adapter_for
+from infra.engines.adapter import Adapter, adapter_for, read_snapshot
 from infra.engines.window import Snapshot, Window
 
 FIXTURES = Path(__file__).parent / "fixtures" / "exposition"
@@ -27,7 +27,7 @@ def reader(engine: str, version: str | None = None) -> Adapter:
 
 
 def shot(adapter: Adapter, body: str) -> Snapshot:
-    return adapter.snapshot(body, HEADERS)
+    return read_snapshot(adapter, body, HEADERS)
 
 
 def window(adapter: Adapter, before: str, after: str, *during: str) -> Window:

@@ -15,7 +15,9 @@ from tests.warm_locust import WarmProcess, start_warm
 LIMIT_S = 60.0
 
 
-def scenario(folder: Path, *, users: Sequence[int], requests: int, warmup: int = 1) -> Path:
+def scenario(
+    folder: Path, *, users: Sequence[int], requests: int, warmup: int = 1, cache: str = 'policy = "as-is"'
+) -> Path:
     """A small closed-loop scenario: so many requests on each level."""
     path = folder / "levels.toml"
     path.write_text(
@@ -29,7 +31,7 @@ max_tokens = {{ code = 8, prose = 8 }}
 [warmup]
 requests = {warmup}
 [cache]
-policy = "as-is"
+{cache}
 [levels]
 users = {list(users)}
 requests = {requests}

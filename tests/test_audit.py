@@ -11,6 +11,7 @@ import pytest
 from analysis import audit
 from analysis.audit_logs import read
 from analysis.errors import AnalysisError
+from evidence.errors import EvidenceError
 from tests.case_study_files import (
     CONFIGS,
     HEADER,
@@ -327,9 +328,10 @@ def test_a_last_line_without_an_end_may_be_cut_and_is_named(tmp_path: Path) -> N
 
 
 def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(AnalysisError, match="cannot be read"):
+    for path, said in ((tmp_path, "is a folder"), (tmp_path / "nowhere", "cannot be read")):
+        with pytest.raises(EvidenceError, match=said) as refused:
             read(path)
+        assert refused.value.exit_code == 2
 
 
 def test_the_printed_audit_rounds_as_a_reader_does_and_names_what_confounds() -> None:

@@ -325,8 +325,9 @@ def test_no_bundle_and_no_archive_are_usage(tmp_path):
         unpack(tmp_path / "absent", tmp_path / "there")
     assert caught.value.exit_code == 2
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(AnalysisError, match="cut or damaged"):
+    with pytest.raises(AnalysisError, match="is no bundle: it begins with b'hello'") as caught:
         unpack(tmp_path / "text", tmp_path / "there")
+    assert caught.value.exit_code == 2
 
 
 def test_nothing_is_unpacked_over_what_is_there(run, tmp_path):

@@ -337,7 +337,7 @@ def test_a_traced_calibration_is_taken_before_a_forged_one_that_fits_better(made
 
 def test_a_file_that_is_no_calibration_is_refused_without_a_librarys_address(tmp_path: Path):
     (tmp_path / "c.json").write_text("{}")
-    with pytest.raises(EvidenceError, match=r"is no calibration: calibration_id: Field required;") as caught:
+    with pytest.raises(EvidenceError, match=r"is no calibration: calibration_id: Field required") as caught:
         read_calibration(tmp_path / "c.json")
     assert "further information" not in str(caught.value)
 

@@ -8,7 +8,7 @@ from analysis.capacity import capacity, driver
 from analysis.kv_bytes import kv_bytes
 from analysis.start_log import GIB, kv_lines
 from evidence.gpu_records import GpuReading, GpuSample
-from infra.engines.adapter import adapter_for
+from infra.engines.adapter import adapter_for, read_snapshot
 from infra.launching.model_config import hub_config, kv_config
 from tests.level_factory import CONFIG
 
@@ -100,7 +100,7 @@ def test_vllms_start_lines_are_read_and_the_memory_setting_is_named():
 def window(engine, body):
     adapter = adapter_for(engine)
     assert adapter is not None
-    shot = adapter.snapshot(body, {"Content-Type": "text/plain; version=0.0.4"})
+    shot = read_snapshot(adapter, body, {"Content-Type": "text/plain; version=0.0.4"})
     return adapter.window(shot, shot)
 
 

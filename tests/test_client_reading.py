@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.wire.connection import Connection
+from infra.wire.connection import Connection, Raw
 from infra.wire.faults import NotJson, read_json
 from infra.wire.stream import read_stream
 from locustfiles._duty import MOST_REST_S, WINDOW_S, Duty
+from locustfiles._pace import Pace
 from tests.locust_runs import ROOT, environment
 from tests.stream_bytes import DONE, GOOD, HEAD, HEAD_CLOSE, chunk, chunked, event
 from tests.test_connection import ScriptedSocket, pump, started
@@ -70,6 +71,54 @@ def duty(busy: float, late_s: float = 0.0, n: int = 8) -> list[float]:
     cpu = iter(1.01 * k * WINDOW_S * busy for k in range(n + 1))
     one = Duty(lambda: late_s, lambda: next(times), lambda: next(cpu))
     return [one.rest_s() for _ in range(n)]
+
+
+def stamp(at_s: float) -> bytes:
+    return (int(at_s)).to_bytes(8, sys.byteorder) + round(at_s % 1 * 1e9).to_bytes(8, sys.byteorder)
+
+
+def pair(gap_s: float, data: bytes = b"data: {}\n\n", *, stamped: bool = True) -> list[Raw]:
+    """The last two reads of a stream."""
+    return [(stamp(at_s) if stamped else None, 0, data) for at_s in (7.0, 7.0 + gap_s)]
+
+
+def paused(*gaps: list[Raw], apart_s: float = 0.02, n_open: int = 64, pace: Pace | None = None) -> float:
+    """The pause after many stretches in which each stream had a segment in ``apart_s`` and these were the sample."""
+    pace = pace or Pace()
+    return [
+        pace.pause_s(n_segments=round(0.1 * n_open / apart_s), took_s=0.1, n_open=n_open, seen=gaps) for _ in range(400)
+    ][-1]
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "pause_s"), [(0.04, 0.008), (0.02, 0.004), (0.01, 0.002), (0.005, 0.001), (0.004, 0)]
+)
+def test_steady_streams_are_read_together_at_most_each_fifth_of_what_lies_between_their_segments(apart_s, pause_s):
+    assert paused(pair(apart_s), apart_s=apart_s, n_open=100) == pause_s
+
+
+def test_streams_are_read_at_once_while_they_are_slow_or_not_stamped_by_the_kernel():
+    assert paused(pair(0.02), n_open=19) == 0
+    assert paused(pair(0.02, stamped=False)) == 0
+
+
+def test_a_gap_in_twenty_shorter_than_the_longer_pause_keeps_the_shorter_one():
+    assert paused(*[pair(0.021)] * 19, pair(0.003)) == 0.002
+    assert paused(*[pair(0.01)] * 9, pair(0.001), apart_s=0.01) == 0.001
+    assert paused(*[pair(0.0205)] * 79, pair(0.003)) == 0.004
+
+
+def test_two_events_in_one_segment_are_a_gap_that_a_pause_may_have_hidden():
+    assert paused(pair(0.02, b"1f\r\ndata: {}\n\n\r\n1f\r\ndata: {}\n\n\r\n")) == 0.002
+    assert paused(pair(0.02, b"1f\r\ndata: {}\n\n\r\n")) == 0.004
+
+
+def test_streams_that_become_bursts_are_read_by_the_shorter_pause_within_one_stretch():
+    pace = Pace()
+    assert pace.pause_s(n_segments=320, took_s=0.1, n_open=64, seen=[pair(0.02)]) == 0.002, "not known to be steady"
+    assert paused(pair(0.02), pace=pace) == 0.004
+    assert pace.pause_s(n_segments=320, took_s=0.1, n_open=64, seen=[pair(0.002), pair(0.038)] * 8) == 0.002
+    assert paused(pair(0.02), pace=pace) == 0.004
 
 
 def test_reading_answers_rests_where_the_process_is_always_busy_but_never_stops():

@@ -481,11 +481,13 @@ def test_servers_that_tell_no_launch_apart_are_one_launch(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ([], "either the folder of a study, or runs"),
-        (["--base", "run-a"], "either the folder of a study, or runs"),
-        (["study-x", "--base", "run-a", "--against", "run-b"], "either the folder of a study, or runs"),
+        ([], "either the folder of one study, or runs"),
+        (["--base", "run-a"], "either the folder of one study, or runs"),
+        (["study-x", "--base", "run-a", "--against", "run-b"], "either the folder of one study, or runs"),
         (["--base", "run-a", "run-b", "--against", "run-c"], "--base names 2 runs and --against 1"),
         (["--base", "run-a", "--against", "run-a"], "named more than once"),
+        (["run-a", "run-b"], "two runs are compared by --base run-a --against run-b"),
+        (["run-a", "run-b", "run-c"], r"give one of: compare STUDY; compare --base RUN... --against RUN..."),
     ],
 )
 def test_what_cannot_be_paired_is_said_plainly(argv: list[str], said: str) -> None:
@@ -496,4 +498,9 @@ def test_what_cannot_be_paired_is_said_plainly(argv: list[str], said: str) -> No
 
 def test_a_folder_that_is_no_study_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match=r"has no study\.json"):
+        ask(tmp_path)
+
+
+def test_a_run_in_the_place_of_a_study_is_said_to_need_another_one(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match=r"is a run and no study; name the run to compare it with: compare --base"):
         ask(make_run(tmp_path, [request()]))

@@ -235,7 +235,7 @@ def test_a_folder_without_a_manifest_is_closed_as_what_it_is(tmp_path: Path) -> 
 
 def test_a_folder_with_nothing_of_ours_is_not_closed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(EvidenceError, match=r"neither manifest.json nor launch.json, but notes.txt"):
+    with pytest.raises(EvidenceError, match=r"neither manifest.json, launch.json nor study.json, but notes.txt"):
         recover(tmp_path)
     with pytest.raises(EvidenceError, match="but no folder"):
         recover(tmp_path / "absent")

@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -275,6 +277,30 @@ def test_props_slots_health_and_tokenize_answer(engine: FakeEngine) -> None:
     assert {slot["speculative"] for slot in json.loads(ask(engine, "/slots").body)} == {False}
     assert len(json.loads(ask(engine, "/tokenize", {"content": "two words"}).body)["tokens"]) == 2
     assert ask(engine, "/nowhere").status == 404
+
+
+def test_answers_beyond_its_slots_wait_their_turn_and_count_their_schedule_from_there() -> None:
+    with running_fake_engine(slots=1, fake=QUICK | {"ttft_s": 0.1}) as own, connect(own) as first, connect(own) as gone:
+        first.sendall(request("/v1/chat/completions", chat(fake={"ttft_s": 0.7})))
+        assert first.recv(1) == b"H"
+        gone.sendall(request("/v1/chat/completions", chat()))
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(stream, own)
+            until(lambda: counters(own)["requests_deferred"] == 2)
+            gone.close()  # who leaves while it waits takes no slot
+            until(lambda: counters(own)["requests_deferred"] < 2)
+            chunk, *_, last = second.result().chunks()
+        assert counters(own)["requests_deferred"] == 0
+        assert json.loads(ask(own, "/props").body)["total_slots"] == 1
+    assert chunk["due_ns"] - chunk["received_ns"] > 100_000_000, "its own 0.1 s came after a wait"
+    assert last["timings"]["prompt_ms"] == pytest.approx(100), "the wait is no prompt work"
+
+
+def until(true: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.002)
 
 
 # /metrics

@@ -283,3 +283,28 @@ def test_checks_of_lines_that_lie_elsewhere_neither_pass_nor_fail(tmp_path):
     checks = load_run(run.path).server.checks
     assert {one.name for one in checks} >= {"generated tokens", "one row for each planned request"}
     assert {(one.state, (one.why or "").split(":")[0]) for one in checks} == {("not observable", "lines elsewhere")}
+
+
+def test_a_fault_of_the_program_is_no_word_of_a_store():
+    """A store's own errors and the system's are said with its URL; a TypeError comes out as what it is."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed (requirements-shards.txt)")
+
+    class Refusal(Exception):
+        """As a store's library has them."""
+
+    raised: list[Exception] = []
+
+    class Refusing(fsspec.AbstractFileSystem):
+        def cat_file(self, path, **_):
+            raise raised[-1]
+
+    fsspec.register_implementation("refusing", Refusing, clobber=True)
+    store = store_at("refusing://there")
+    for error in (Refusal("no credentials"), PermissionError(13, "denied"), TimeoutError(), NotImplementedError()):
+        raised.append(error)
+        with pytest.raises(EvidenceError, match=rf"^refusing://there/one: cannot be reached: {type(error).__name__}"):
+            store.get("one")
+    for fault in (TypeError("two arguments"), AttributeError("no such name"), KeyError("x"), AssertionError()):
+        raised.append(fault)
+        with pytest.raises(type(fault)):
+            store.get("one")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -15,6 +16,7 @@ from locustfiles._conductor import Conductor
 from locustfiles._crew import Crew, Order, RunOver, Tally
 from locustfiles._dispatch import Dispatcher
 from locustfiles._progress import Progress
+from locustfiles._recording import Recording
 from locustfiles._running import RunningLevel
 from scenarios.plan import Plan, PlannedRequest, expand
 from scenarios.schema import Scenario
@@ -57,6 +59,7 @@ class Keeping:
     levels: list[Level] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     rest: Callable[[], bool] = lambda: True
+    over: bool = False
 
     def reset_cache(self) -> None:
         self.done.append("reset")
@@ -213,6 +216,29 @@ def test_a_stop_in_the_middle_of_a_level_records_it_with_what_was_cut():
     level = played.keeping.levels[-1]
     assert (level.label, level.ended_by, level.drained_after_s) == ("users=5", "stopped", None)
     assert (level.n_started, level.n_cancelled, level.n_completed) == (5, 5, 0)
+
+
+class Stopped(Recording):
+    """A session with a played recorder and no level under way."""
+
+    conductor = None
+
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
+
+    def _n_under_way(self) -> int:
+        return 0
+
+
+def test_a_signal_is_noticed_once_and_never_once_the_folder_is_being_closed():
+    keeping = Keeping(plan_of("concurrency", levels={"users": [1], "requests": 1}))
+    run = Stopped(keeping)
+    for name in ("SIGINT", "SIGTERM"):  # the one is passed on as the other
+        run.signalled(name)
+    assert keeping.notices == ["stopped by SIGINT"]
+    keeping.over = True
+    Stopped(keeping).signalled("SIGTERM")
+    assert keeping.notices == ["stopped by SIGINT"]
 
 
 def test_a_search_bisects_and_names_what_it_did_not_visit():

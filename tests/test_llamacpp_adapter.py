@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.engines import llamacpp
+from infra.engines.adapter import idle_key, read_snapshot
 from infra.engines.llamacpp_request import cold_proof, pooled_acceptance, request_acceptance
 from infra.engines.readings import Absent, Measured, Unmeasured, state_of, value_or_none
 from infra.engines.window import Snapshot, Window
@@ -26,11 +27,11 @@ def body(number: int, **changes: object) -> str:
 
 def shot(text: str, start: str | None = "778650279") -> Snapshot:
     headers = {k: v for k, v in HEADERS.items() if k == "Content-Type"}
-    return llamacpp.snapshot(text, headers | ({"Process-Start-Time-Unix": start} if start else {}))
+    return read_snapshot(llamacpp.LlamaCpp(), text, headers | ({"Process-Start-Time-Unix": start} if start else {}))
 
 
 def window(before: str, after: str, *during: str) -> Window:
-    return llamacpp.window(shot(before), shot(after), [shot(d) for d in during])
+    return llamacpp.LlamaCpp().window(shot(before), shot(after), [shot(d) for d in during])
 
 
 def test_one_request_gives_the_counts_it_is_known_to_have_had():
@@ -128,7 +129,7 @@ def test_positions_that_are_gone_are_a_restart():
 
 
 def test_a_changed_start_stamp_is_a_restart_though_every_counter_grew():
-    broken = llamacpp.window(shot(body(0), "1"), shot(body(2), "2"))
+    broken = llamacpp.LlamaCpp().window(shot(body(0), "1"), shot(body(2), "2"))
     assert [b.code for b in broken.broken] == ["restart"]
 
 
@@ -138,9 +139,9 @@ def test_a_restart_between_two_scrapes_is_seen_by_those_in_between():
 
 
 def test_a_start_stamp_that_comes_back_is_two_servers_behind_one_address():
-    broken = llamacpp.window(shot(body(0), "1"), shot(body(3), "1"), [shot(body(2), "2")])
+    broken = llamacpp.LlamaCpp().window(shot(body(0), "1"), shot(body(3), "1"), [shot(body(2), "2")])
     assert [b.code for b in broken.broken] == ["several_servers"]
-    assert not llamacpp.window(shot(body(0), None), shot(body(2), "1")).valid
+    assert not llamacpp.LlamaCpp().window(shot(body(0), None), shot(body(2), "1")).valid
 
 
 def test_a_high_water_mark_and_the_gauges_may_fall():
@@ -193,9 +194,12 @@ def test_nan_is_no_delta():
 
 
 def test_idle_is_judged_on_counters_and_process_not_on_gauges():
-    assert llamacpp.idle_key(shot(body(2))) == llamacpp.idle_key(shot(body(3)))
-    assert llamacpp.idle_key(shot(body(2))) != llamacpp.idle_key(shot(body(2, n_decode_total=45)))
-    assert llamacpp.idle_key(shot(body(2), "1")) != llamacpp.idle_key(shot(body(2), "2"))
+    def key(text, start=None):
+        return idle_key(llamacpp.LlamaCpp(), shot(text, start))
+
+    assert key(body(2)) == key(body(3))
+    assert key(body(2)) != key(body(2, n_decode_total=45))
+    assert key(body(2), "1") != key(body(2), "2")
 
 
 def timings(**changes):

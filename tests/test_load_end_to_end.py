@@ -122,6 +122,8 @@ def test_a_timed_level_with_a_fifth_of_errors_ends_by_time_and_names_each(engine
     assert (level.n_completed, level.n_failed) == (outcomes["completed"], outcomes["http_error"])
     assert level.n_started == level.n_completed + level.n_failed < level.n_planned
     assert ran.exit_code == 1, "a fifth of failures is no result"
+    message = next(r.error.message for r in ran.run.requests if r.outcome == "http_error")
+    assert f"{level.n_failed} http_error ({message})" in " ".join(ran.stderr.split())
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,9 @@ def test_a_stop_in_the_middle_of_a_level_seals_what_there_is(engine, tmp_path):
     assert (level.ended_by, level.n_started, level.n_cancelled, level.drained_after_s) == ("stopped", 3, 3, None)
     assert {scrape.role for scrape in run.scrapes if scrape.level == "users=3"} >= {"before", "after"}
     assert ran.exit_code == 1
+    said = " ".join(ran.stderr.split())
+    assert "3 of 12 planned requests were started: stopped by SIGINT in the middle of users=3" in said
+    assert "level_not_recorded" not in said, "the level that was never begun has no line to lack"
 
 
 def test_sockets_that_run_out_are_failures_with_a_name_and_cost_no_run(engine, tmp_path):
@@ -200,6 +205,8 @@ def test_sockets_that_run_out_are_failures_with_a_name_and_cost_no_run(engine, t
     assert failed
     assert {r.outcome for r in failed} == {"connect_failed"}
     assert all("Too many open files" in r.error.message for r in failed)
+    said = " ".join(ran.stderr.split())
+    assert f"{len(failed)} connect_failed (" in said and "Too many open files" in said.partition("connect_failed (")[2]
     assert "Traceback" not in ran.stderr
 
 

@@ -41,9 +41,11 @@ def sealed(run: Run) -> Seal:
 
 
 def test_with_processes_every_line_is_with_the_master_during_the_run_and_nothing_is_left_over(tmp_path):
+    """The cache is reset before each level: how many requests ago is known where one process alone sends the level."""
+    cold = scenario(tmp_path, users=[2, 3, 1], requests=10, cache='policy = "cold"\nper = "cell"')
     with (
-        running_fake_engine(fake=ANSWER) as fake,
-        processes(tmp_path, fake.url, scenario(tmp_path, users=[2, 3], requests=10)) as started,
+        running_fake_engine(fake=ANSWER, owner="sglang", metrics="missing") as fake,
+        processes(tmp_path, fake.url, cold) as started,
     ):
         master = started.master("--processes", "2")
         started.wait(lambda: started.n_ended(0) and started.n_ended(1), "a record of each worker with the master")
@@ -52,15 +54,21 @@ def test_with_processes_every_line_is_with_the_master_during_the_run_and_nothing
         assert master.returncode in (0, 1), started.said()  # 1 where this machine was too busy to keep time
     folder = Path(out.strip().splitlines()[-1])
     run = open_run(folder)
-    assert (sealed(run).planned, sealed(run).completed) == (21, 21)
+    assert (sealed(run).planned, sealed(run).completed) == (31, 31)
     assert {problem.code for problem in verify(folder)} == set()
     assert {request.worker for request in run.requests} == {0, 1}
     assert shards(started.runs) == []
     assert [event for event, _, _ in started.events()].count("finished") == 2
     assert all(abs(one.offset_monotonic_s) <= one.bound_s for one in run.clocks), "one machine has one clock"
-    assert sealed(run).noticed == ()
+    assert not [text for text in sealed(run).noticed if "no reader of the counters of this server" not in text]
     levels = {level.label: level for level in run.levels}
-    assert {label: level.n_completed for label, level in levels.items()} == {"users=2": 10, "users=3": 10}
+    assert {label: level.n_completed for label, level in levels.items()} == {
+        "users=2": 10,
+        "users=3": 10,
+        "users=1": 10,
+    }
+    ages = {level: {one.requests_since_reset for one in run.requests if one.level == level} for level in levels}
+    assert ages == {"users=2": {None}, "users=3": {None}, "users=1": {*range(10)}}
     for request in run.requests:
         if request.level is not None:
             assert request.sent_at_monotonic_s >= levels[request.level].began_at_monotonic_s - 0.002

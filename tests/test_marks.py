@@ -17,7 +17,7 @@ from analysis.measures import chunk_gaps_s
 from analysis.request_checks import _marks_problem
 from evidence.errors import Problem
 from evidence.lines import decode_one, encode
-from evidence.marks import ChunkMark, Marks
+from evidence.marks import ChunkMark, Marks, cut
 from evidence.records import Record, Request
 from tests.run_factory import request
 
@@ -134,3 +134,38 @@ def test_marks_out_of_order_are_named_and_no_others(marks):
     )
     assert (_marks_problem(one) is not None) == falls
     assert rising(Marks(marks).after_s) == all(b[0] >= a[0] for a, b in pairwise(marks))
+
+
+def _line(chunks: str, **others) -> bytes:
+    fields = json.loads(encode(request(), Path("requests.jsonl")).line) | {"chunks": "@"} | others
+    return json.dumps(fields, separators=(",", ":")).replace('"@"', chunks).encode()
+
+
+def _as_schema_alone_reads(line: bytes) -> Request | Problem:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evidence.lines.cut", lambda _: None)
+        return decode_one(line, Request, "requests.jsonl", 1)
+
+
+@given(
+    MARKS | ALMOST, st.integers(0, 400), st.sampled_from(["", "5", "-", ".", "e9", " ", "[", "]", ",", "],[", "null"])
+)
+def test_marks_read_apart_from_their_line_are_taken_and_refused_as_the_schema_alone_does(value, place, odd):
+    text = json.dumps(value, separators=(",", ":"))
+    line = _line(text[: place % (len(text) + 1)] + odd + text[place % (len(text) + 1) :])
+    assert decode_one(line, Request, "requests.jsonl", 1) == _as_schema_alone_reads(line)
+
+
+def test_what_looks_like_marks_elsewhere_in_a_line_stays_where_it_is():
+    elsewhere = {"chunks": [[0.1, 1, 1, 6]], "text": '"chunks":[[0.1,1,1,6]]'}
+    for own in ("[]", "[[0.5,2,2,3]]", '"@"'):
+        line = _line(own, server_fields=elsewhere, usage=elsewhere)
+        assert decode_one(line, Request, "requests.jsonl", 1) == _as_schema_alone_reads(line)
+    read = decode_one(_line("[[0.5,2,2,3]]", server_fields=elsewhere), Request, "requests.jsonl", 1)
+    assert isinstance(read, Request) and read.server_fields == elsewhere and read.chunks == ((0.5, 2, 2, 3),)
+
+
+def test_marks_as_this_program_writes_them_are_read_apart():
+    for chunks in (((0.5, 1, 1, 3), (0.75, 2, 300, 4)), ((0.5, 1, None, 3), (0.75, 70_000, None, 0))):
+        apart = cut(encode(request(chunks=chunks), Path("requests.jsonl")).line)
+        assert apart is not None and apart.marks == chunks and len(apart.line) > 100

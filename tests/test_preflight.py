@@ -87,6 +87,18 @@ def test_equal_sizes_with_another_id_map_are_refused_on_every_engine_with_the_fi
     assert lets_through == ("accepts", "accepts")
 
 
+def test_ids_are_not_taken_to_lie_beyond_a_vocabulary_whose_size_is_unknown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    unsized = {key: value for key, value in make.QWEN.items() if key != "vocab_size"}
+    target = make.folder(tmp_path / "t", config=unsized)
+    draft = make.folder(tmp_path / "d", vocabulary=make.tokens(59))
+    _, report = run(capsys, "--target", target, "--draft", draft, "--engine", "llama.cpp")
+    maps = found(report, "token-id maps equal")
+    assert maps["verdict"] == "refuse"
+    assert "these are equal" not in maps["seen"]
+
+
 def test_a_pair_that_fits_is_good(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     target, draft = make.folder(tmp_path / "t"), make.folder(tmp_path / "d")
     code, report = run(capsys, "--target", target, "--draft", draft, "--engine", "sglang", "--device-memory-gib", BIG)

@@ -3,11 +3,7 @@
 import io
 
 from locustfiles._progress import Progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.terminal import Terminal
 
 
 def test_a_log_file_gets_a_line_a_level_however_many_requests_end():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.quantiles import distribution, nearest_rank
+from evidence.quantiles import distribution, nearest_rank
 
 
 def test_the_median_of_an_even_count_is_a_value_that_was_seen() -> None:

@@ -26,8 +26,9 @@ COMMANDS = (
         "sglang-mtp-off",
         "sglang-ngram",
     ),
-    *(f"sglang-q32-shape-{name}" for name in ("baseline", "ngram", "standalone", "tp2-baseline", "tp2-ngram")),
-    *(f"sglang-q32-shape-tp2-nop2p-{name}" for name in ("baseline", "ngram")),
+    *(f"sglang-q32-shape-{name}" for name in ("baseline", "ngram", "standalone", "tp2-baseline")),
+    *(f"sglang-q32-shape-tp2-{name}" for name in ("nccl-baseline", "nccl-ngram", "ngram")),
+    *(f"sglang-q32-shape-tp2-{name}" for name in ("nop2p-baseline", "nop2p-ngram")),
     *(f"sglang-smol-tp-shape-{name}" for name in ("baseline", "ngram", "tp2-baseline", "tp2-ngram")),
     *(f"sglang-smollm2-{name}" for name in ("badvocab", "baseline", "eagle3-random", "fp8kv", "ngram", "permuted")),
     *(f"sglang-smollm2-{name}" for name in ("pool4k", "pool4k-fp8kv", "pool8k-fp8kv")),
@@ -117,10 +118,42 @@ def test_an_argument_that_the_engine_does_not_have_is_refused_by_key_and_value(k
 
 
 def test_an_unknown_arm_is_refused_with_the_names_there_are() -> None:
-    for name in ("cpu-f64", "", "../arms/cpu-f32"):
-        with pytest.raises(ArmError) as caught:
-            load_arm(name)
-        assert str(caught.value).endswith(f"Choose one of: {', '.join(STOCK)}")
+    with pytest.raises(ArmError) as caught:
+        load_arm("nosuch")
+    assert str(caught.value) == f"arm = 'nosuch': there is no such arm. Choose one of: {', '.join(STOCK)}"
+
+
+def test_the_arms_most_like_a_mistyped_one_are_named_first() -> None:
+    with pytest.raises(ArmError) as caught:
+        load_arm("cpu-f32-draf")
+    listed = str(caught.value).partition("Choose one of: ")[2].split(", ")
+    assert listed[0] == "cpu-f32-draft"
+    assert sorted(listed) == sorted(STOCK)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "is no recipe"),
+        ("../arms/cpu-f32", "is no recipe. Name an arm, or a recipe's file: its name ends in .toml"),
+        ("{here}/text", "is no recipe"),
+        ("{here}/nosuch.toml", "{here}/nosuch.toml: there is no such file. Name a recipe's file"),
+        ("{here}/loop.toml", "there is no such file"),
+        ("{here}/latin.toml", "{here}/latin.toml: line 2: byte 0xe9 is not UTF-8. Save it as UTF-8"),
+        ("{here}/huge.toml", "{here}/huge.toml: is larger than 1 MiB. Name a recipe's file"),
+        ("{here}/deep.toml", "Mend the TOML"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused_in_words_that_say_why(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "text").write_text("not a recipe")
+    (tmp_path / "loop.toml").symlink_to(tmp_path / "loop.toml")
+    (tmp_path / "latin.toml").write_bytes(b'kind = "embedded"\nname = "caf\xe9"\n')
+    with (tmp_path / "huge.toml").open("wb") as file:
+        file.truncate(1 << 33)
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 5000)
+    with pytest.raises(ArmError) as caught:
+        load_arm(name.format(here=tmp_path))
+    assert said.format(here=tmp_path) in str(caught.value)
 
 
 @pytest.fixture

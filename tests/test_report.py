@@ -22,7 +22,7 @@ from analysis.loading import load_run
 from analysis.report_decision import Decision, control_doubt, decide, ratio_text
 from analysis.report_energy import Energy, energy
 from analysis.report_gather import view_run
-from analysis.report_html import Markup, json_block, tag, text
+from analysis.report_html import Markup, json_block, prose, tag, text
 from analysis.report_page import ASSETS
 from analysis.report_requests import by_difference, keep, thinned
 from analysis.report_series import lanes
@@ -255,6 +255,22 @@ def test_the_policy_lets_the_one_script_and_the_one_style_run_and_nothing_else(t
     assert re.findall(r"(?:https?:)?//[a-z]", page.raw["script"][1]) == ["http://w"]  # the name space of SVG
     assert "url(" not in page.raw["style"][0]
     assert "@import" not in page.raw["style"][0]
+
+
+def test_a_command_in_a_sentence_of_ours_is_shown_as_code_and_its_backticks_are_not() -> None:
+    assert prose("see `a <b>` and `c`.") == "see <code>a &lt;b&gt;</code> and <code>c</code>."
+    assert prose("one ` alone, ```three```, and none") == "one ` alone, ```three```, and none"
+    assert prose("") == ""
+
+
+def test_no_sentence_of_a_page_shows_a_backtick_and_what_a_model_says_keeps_its_own(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "runs", rows(output_text="call `f(x)` first"))
+    (path / "seal.json").unlink()
+    _, page = made(path, tmp_path / "report.html")
+    assert "`" not in page.text.replace("`f(x)`", "")
+    assert "<code>python -m study run</code>" in page.html
+    assert "<code>python -m analysis recover RUN</code>" in page.html
+    assert any("`f(x)`" in block for block in page.raw["script"])
 
 
 def test_the_script_never_turns_text_into_markup_or_code() -> None:

@@ -360,6 +360,7 @@ def test_a_profile_is_read_in_every_kind_and_refused_where_it_would_never_begin(
         (of_kind("concurrency", SECTIONS["concurrency"].replace("[1, 4]", "[4, 1]")), ["[4, 1] does not", "as-is"]),
         (of_kind("concurrency", SECTIONS["concurrency"].replace("[1, 4]", "[2, 2]")), ["does not", "#2", "as-is"]),
         (of_kind("concurrency", "[levels]\nusers = [8]\nsteady_s = 60\n"), ["568 for 8; a level that uses them up"]),
+        (of_kind("concurrency", "[levels]\nusers = [8]\nrequests = 7\n"), ["7 is less than 8 users: not all of them"]),
         (of_kind("context", SECTIONS["context"].replace("[256, 512]", "[512, 256]")), ["[512, 256] does not increase"]),
         (of_kind("arrivals", SECTIONS["arrivals"].replace("2.5", "9000.0")), ["as-is", "9000 is more than one client"]),
         (GOOD + "[telemetry]\nprofile = { steps = 5, after_requests = 3 }\n", ["none of its times"]),

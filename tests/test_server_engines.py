@@ -263,10 +263,25 @@ def test_requests_the_server_holds_beyond_this_clients_are_seen():
 
 def test_a_cell_is_cold_by_its_first_request_and_a_request_by_itself():
     cold = {"completion_tokens": 91, "prompt_tokens_details": {"cached_tokens": 0}}
-    requests = [vllm_request(usage=cold), vllm_request(plan_id="m0001", sent_at_unix_s=1_800_000_000.0)]
+    later = vllm_request(plan_id="m0001", sent_at_unix_s=1_800_000_001.0)
+    requests = [later, vllm_request(usage=cold, sent_at_unix_s=1_800_000_000.0)]
     assert vllm([], requests, cold_per="cell").cold_proven
     assert not vllm([], requests, cold_per="request").cold_proven
     assert "m0001" in vllm([], requests).cold_why
+
+
+def test_a_request_without_its_instant_is_not_taken_for_the_cells_first():
+    cold = {"completion_tokens": 91, "prompt_tokens_details": {"cached_tokens": 0}}
+    requests = [vllm_request(usage=cold, sent_at_unix_s=None), vllm_request(sent_at_unix_s=1_800_000_000.0)]
+    side = vllm([], requests, cold_per="cell")
+    assert not side.cold_proven
+    assert side.cold_why == "1 of 2 requests have no instant of sending: which came first is not known"
+
+
+def test_the_share_of_cached_tokens_is_over_prompts_whose_length_is_known():
+    silent = vllm_request(plan_id="m0001", n_prompt_tokens=None)
+    found = check(vllm(engine_scrapes(VL_START, VL_ONE), [vllm_request(), silent]), "cached prompt tokens")
+    assert "37.2%" in found.seen  # 16 of 43, not 32 of 43
 
 
 def test_samples_of_the_host_outside_the_run_cover_nothing():

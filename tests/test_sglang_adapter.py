@@ -6,6 +6,7 @@ import pytest
 from engine_bodies import counter, numbers, reader, shot, text, valued, window
 
 from infra.engines import sglang_request
+from infra.engines.adapter import idle_key
 from infra.engines.meaning import growth
 from infra.engines.readings import Absent, Measured, Unmeasured
 from infra.engines.sglang import SGLang
@@ -194,8 +195,8 @@ def test_under_rays_wrapper_the_inter_token_mean_is_no_time_per_token():
 
 def test_idle_is_judged_on_counters_not_on_gauges():
     assert "num_running_reqs" in ONE
-    assert SG.idle_key(shot(SG, ONE)) == SG.idle_key(shot(SG, IDLE))
-    assert SG.idle_key(shot(SG, ONE)) != SG.idle_key(shot(SG, ZERO))
+    assert idle_key(SG, shot(SG, ONE)) == idle_key(SG, shot(SG, IDLE))
+    assert idle_key(SG, shot(SG, ONE)) != idle_key(SG, shot(SG, ZERO))
 
 
 def test_an_occupancy_of_nan_disturbs_nothing():

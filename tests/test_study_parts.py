@@ -1,5 +1,6 @@
 """The parts of the study driver that start nothing: sizes, budgets, environments, what is expected of the demo."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from study.arms import load_arms
 from study.begin import new_study, taken_up
 from study.environment import OverrideError, read_overrides, recorded
 from study.order import cells_of, drop_for
-from study.pace import Pace
+from study.pace import Bar, Pace
 from study.replay import command
 from study.starts import preflight
 from study.workload import Workload, workload_of
 from tests.locust_runs import ROOT, scenario
 from tests.model_folders import folder, qwen_1_5b
 from tests.study_arms import write_arm, write_study
+from tests.terminal import Terminal
 
 POISSON = '[arrivals]\nprocess = "poisson"'
 
@@ -195,3 +197,35 @@ def test_an_arm_may_be_a_recipe_beside_the_study_file(tmp_path):
     assert loaded["mine"].named == str(tmp_path / "mine.toml")
     with pytest.raises(ScenarioError, match="two recipes of one name"):
         load_study(write_study(tmp_path, ["mine.toml", "mine"]))
+
+
+CELL = studies.cell(0, "cpu-f32", pair=0, state="running", took_s=None, attempt=1)
+
+
+def test_a_log_file_gets_a_plain_line_a_cell_and_one_every_half_minute(monkeypatch):
+    clock = {"s": 0.0}
+    monkeypatch.setattr(pace.time, "monotonic", lambda: clock["s"])
+    out = io.StringIO()
+    bar = Bar("demo", 2, 8, out)
+    bar.begin(CELL, 2, 4)
+    for second in range(45):
+        clock["s"] = float(second)
+        bar.tick(min(second, 8), 60.0, 90.0)
+    bar.end()
+    bar.close()
+    assert out.getvalue().splitlines() == [
+        "cpu-f32, pair 1 of 4; 2 to go, about 2.5 min left, 0 of 8 requests ended",
+        "cpu-f32, pair 1 of 4; 2 to go, about 2.0 min left, 8 of 8 requests ended",
+    ]
+    assert "\r" not in out.getvalue()
+
+
+def test_a_terminal_gets_one_bar_that_is_drawn_over():
+    out = Terminal()
+    bar = Bar("demo", 1, 8, out)
+    bar.begin(CELL, 1, 1)
+    bar.tick(8, 60.0, 0.0)
+    bar.end()
+    bar.close()
+    assert out.getvalue().startswith("\r")
+    assert out.getvalue().count("\n") == 0

@@ -10,9 +10,9 @@ import pytest
 from analysis import sweep
 from analysis.__main__ import main
 from analysis.loading import load_run
-from analysis.quantiles import distribution
 from analysis.summary import summarise
 from analysis.sweep_gather import level_numbers
+from evidence.quantiles import distribution
 from tests.level_factory import Played, make_level_run, make_sweep_study
 from tests.study_factory import make_study
 
@@ -173,6 +173,16 @@ def test_objectives_give_goodput_and_the_highest_level_that_holds_them(tmp_path)
     assert report["highest_level"]["served"]["level"] == "users=2"
     assert "users=2 holds 90%; users=8 does not (0.0% met them)" in text
     assert swept(path, "--attainment", "1.0")[1]["highest_level"]["served"]["attainment"] == 1.0
+
+
+def test_levels_that_only_one_of_two_runs_visited_are_named_in_the_scope_of_their_comparison(tmp_path, capsys):
+    """Two searches bisect differently: no pair stands on a level that one of them left out."""
+    one = make_level_run(tmp_path / "one", "concurrency", [2, 4])
+    other = make_level_run(tmp_path / "other", "concurrency", [4, 8], arm_name="other")
+    main(["compare", "--base", str(one), "--against", str(other), "--json"])
+    assert json.loads(capsys.readouterr().out)["scope"]["levels_of_some"] == ["users=2", "users=8"]
+    main(["compare", "--base", str(one), "--against", str(other)])
+    assert "not every run visited users=2, users=8: no pair stands" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_objectives_there_is_no_goodput_and_the_reason_is_given(tmp_path):

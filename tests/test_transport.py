@@ -96,6 +96,24 @@ def test_an_option_that_would_give_wrong_numbers_or_none_is_refused_before_a_fol
     assert not (tmp_path / "runs").exists()
 
 
+def test_options_that_a_level_decides_are_refused_all_at_once_and_each_is_said_once(tmp_path):
+    file = Path("scenarios/smoke-concurrency.toml")
+    more = ("-u", "5", "-r", "2", "-t", "10s")
+    refused = ended(start_locust(load_command("sweep", "http://127.0.0.1:9", file, tmp_path / "runs", *more)))
+    assert refused.exit_code == 2
+    for option in ("--users", "--spawn-rate", "--run-time"):
+        assert refused.stderr.count(option) == 1
+    assert "will be ignored" not in refused.stderr
+
+
+def test_an_arm_that_is_none_is_refused_whether_the_server_answers_or_not(tmp_path):
+    file = Path("scenarios/smoke.toml")
+    refused = run_locust("http://127.0.0.1:9", file, tmp_path / "runs", name=("--arm", "cpu-f32-draf"))
+    assert refused.exit_code == 2
+    assert "there is no such arm. Choose one of: cpu-f32-draft," in refused.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def is_empty(group: int) -> bool:
     """Whether nobody is left in this process group; one that has ended may wait a moment to be taken note of."""
     for _ in range(100):

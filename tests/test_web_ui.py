@@ -1,6 +1,7 @@
 """The web UI: a real Locust with its pages, started, watched and read in a real headless Chromium."""
 
 import json
+import re
 import socket
 import time
 import urllib.error
@@ -53,9 +54,12 @@ class Ui:
         found: dict[str, Any] = json.loads(self.get("/evidence/live.json"))
         return found
 
-    def until(self, state: str) -> dict[str, Any]:
+    def until(self, state: str, heard: set[str] | None = None) -> dict[str, Any]:
+        """``heard`` gets what the page says of each other state, numbers left out."""
         for _ in range(600):
             said = self.live()
+            if heard is not None and said["state"] != state:
+                heard.add(re.sub(r"\d+", "N", said["message"]))
             if said["state"] == state:
                 return said
             time.sleep(0.1)
@@ -127,7 +131,8 @@ def test_a_sweep_is_started_watched_and_read_in_the_browser(ui: Ui, browser: Bro
     arms = browser.js("[...document.querySelector('[name=arm]').options].map(o => o.value)")
     assert {"", "cpu-f32", "cpu-f32-draft"} <= set(arms)
     scenarios = browser.js("[...document.querySelector('[name=scenario]').options].map(o => o.value)")
-    assert "scenarios/concurrency.toml" in scenarios
+    assert {"scenarios/concurrency.toml", "scenarios/context.toml"} <= set(scenarios)
+    assert not [name for name in scenarios if "arrivals" in name or "sequential" in name], "of other locustfiles"
 
     # Started there, it runs to its seal; the page follows.
     click(browser, "Start")
@@ -182,7 +187,9 @@ def test_a_second_run_is_stopped_in_the_middle_and_sealed_as_what_it_is(ui: Ui, 
         busy = json.loads(ui.post("/swarm", f"host={engine.url}", **FORM)[1])
         assert not busy["success"] and "under way" in busy["message"]
         assert ui.post("/stop")[0] == 200
-        said_end = ui.until("sealed")
+        heard: set[str] = set()
+        said_end = ui.until("sealed", heard)
+        assert "sealing for N s; waits for the folder to be checked" in heard, heard
         (folder,) = {one for one in ui.runs.iterdir() if one.is_dir()} - before
         run = load_run(folder)
         assert run.seal is not None and run.seal.cancelled >= 1 and run.manifest.label == "slow"

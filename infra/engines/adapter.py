@@ -19,7 +19,7 @@ from infra.engines.sglang import SGLang
 from infra.engines.tensorrtllm import TensorRTLLM
 from infra.engines.vllm import VLLM
 from infra.engines.window import Delta, Snapshot, Window
-from infra.wire.exposition import Exposition
+from infra.wire.exposition import Exposition, parse
 
 
 class Adapter(Protocol):
@@ -43,14 +43,11 @@ class Adapter(Protocol):
     def counters(self) -> tuple[str, ...]:
         """Sample names that only grow while a process lives (a sum of times may fall with its clock)."""
 
-    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-        """A scrape as read. Raises ExpositionError."""
+    def identity(self, exposition: Exposition, headers: Mapping[str, str]) -> str | None:
+        """What tells this server process from another; header names are lower case. None: nothing does."""
 
     def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
         """What one server did between two scrapes at rest; ``during`` in the order taken."""
-
-    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
-        """What must not change between scrapes of a server at rest."""
 
     def draft_limit(self, windows: Sequence[Window]) -> Reading:
         """Drafts at most a verify step."""
@@ -97,6 +94,22 @@ def adapter_for(engine: str | None, version: str | None = None) -> Adapter | Non
             return TensorRTLLM(version=version)
         case _:
             return None
+
+
+def read_snapshot(adapter: Adapter, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
+    """A scrape as read. Raises ExpositionError. Header names may come in any case."""
+    folded = {name.lower(): value for name, value in headers.items()}
+    exposition = parse(body, folded.get("content-type"))
+    return Snapshot(exposition=exposition, identity=adapter.identity(exposition, folded))
+
+
+def idle_key(adapter: Adapter, snapshot: Snapshot) -> tuple[Any, ...]:
+    """What must not change between scrapes of a server at rest: its process and its counters.
+
+    Gauges are not asked: they hold old values (SGLang), or stand still above zero after an abort (vLLM).
+    """
+    counted = sorted((s.key, s.value) for name in adapter.counters for s in snapshot.exposition.find(name))
+    return (snapshot.identity, tuple(counted))
 
 
 def speaks(adapter: Adapter, exposition: Exposition) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
@@ -57,7 +58,12 @@ def counts_in(values: Any) -> list[int] | None:
 
 def cold_by(told: Mapping[str, int | None], silent: str) -> ColdProof:
     """Judge counts of cached prompt tokens, by where they stood; ``silent`` says why there is none."""
-    known = {name: n for name, n in told.items() if n is not None}
+    return _judged(tuple(told.items()), silent)
+
+
+@lru_cache(maxsize=4096)  # asked three times of every answer of a run, and most say the same
+def _judged(told: tuple[tuple[str, int | None], ...], silent: str) -> ColdProof:
+    known = {name: n for name, n in told if n is not None}
     if not known:
         return ColdProof(proven=None, n_cached=Absent(why=silent), why=silent)
     shown = ", ".join(f"{name} {n}" for name, n in known.items())

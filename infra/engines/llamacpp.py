@@ -3,7 +3,8 @@
 Read from the source of b11434 (server-task.cpp, server-context.cpp) and seen on xllamacpp 2026.10.11549.
 
 - Token and speculation counters are added when a slot is released: a request under way is invisible, so windows
-  start and end at rest. ``n_decode_total`` moves while decoding, which is what the idle check needs.
+  start and end at rest. ``n_decode_total`` moves while decoding, which is what the idle check needs: it grows between
+  any two scrapes, since the server answers a scrape only between two decode calls.
 - The three ``spec_decode_num_*`` counters are always there and read 0 with speculation off: only the server's own
   word (``/slots``) or its launch arguments tell "off" from "nothing drafted". The per-position series appear with
   the first speculative request.
@@ -29,7 +30,7 @@ from infra.engines.meaning import Counted, Meaning, Nowhere, growth
 from infra.engines.per_step import PerStep, not_per_step, steps_by_accepted
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
 from infra.engines.window import Delta, Snapshot, Window, open_window, total
-from infra.wire.exposition import parse
+from infra.wire.exposition import Exposition
 
 ENGINE = "llama.cpp"
 PREFIX = "llamacpp:"
@@ -83,24 +84,6 @@ MEANING = Meaning(
 _SECONDS = frozenset({PROMPT_SECONDS, GENERATED_SECONDS})
 _START_HEADER = "process-start-time-unix"  # microseconds of the engine's own clock: an identity, not a date
 _SIGNIFICANT_DIGITS = 6
-
-
-def snapshot(body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-    """Read one scrape. Raises ExpositionError. Header names may come in any case."""
-    folded = {name.lower(): value for name, value in headers.items()}
-    return Snapshot(exposition=parse(body, folded.get("content-type")), identity=folded.get(_START_HEADER))
-
-
-def window(before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
-    """What the server did between two scrapes at rest; ``during`` in the order taken."""
-    return open_window(
-        before,
-        after,
-        counters=COUNTERS,
-        late=frozenset({ACCEPTED_PER_POSITION}),
-        uncertainty=rounding,
-        during=during,
-    )
 
 
 def rounding(name: str, value: float) -> float:
@@ -201,14 +184,6 @@ def _number(delta: Delta) -> float:
     return delta.reading.value if isinstance(delta.reading, Measured) else 0.0
 
 
-def idle_key(snapshot: Snapshot) -> tuple[Any, ...]:
-    """Process and counters. Gauges are never asked, and not needed: while anything is decoded, ``n_decode_total`` grows
-    between any two scrapes, since the server answers a scrape only between two decode calls.
-    """
-    counters = sorted((s.key, s.value) for name in COUNTERS for s in snapshot.exposition.find(name))
-    return (snapshot.identity, tuple(counters))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LlamaCpp:
     """The adapter; ``infra.engines.adapter`` says what each part is for."""
@@ -220,14 +195,12 @@ class LlamaCpp:
     meaning: ClassVar[Meaning] = MEANING
     counters: ClassVar[tuple[str, ...]] = COUNTERS
 
-    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-        return snapshot(body, headers)
+    def identity(self, exposition: Exposition, headers: Mapping[str, str]) -> str | None:
+        return headers.get(_START_HEADER)
 
     def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
-        return window(before, after, during)
-
-    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
-        return idle_key(snapshot)
+        late = frozenset({ACCEPTED_PER_POSITION})
+        return open_window(before, after, counters=COUNTERS, late=late, uncertainty=rounding, during=during)
 
     def finished(self, windows: Sequence[Window]) -> Delta:
         return growth(MEANING.requests, windows)

@@ -36,7 +36,7 @@ from infra.engines.meaning import Counted, Kind, Meaning, Nowhere, Observed, gro
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
 from infra.engines.sglang_acceptance import acceptance
 from infra.engines.window import Delta, Snapshot, Window, open_window
-from infra.wire.exposition import Exposition, parse
+from infra.wire.exposition import Exposition
 
 ENGINE = "sglang"
 PREFIX = "sglang:"
@@ -125,22 +125,15 @@ class SGLang:
         *(name + "_count" for name in (TTFT, TPOT, INTER_TOKEN)),
     )
 
-    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-        """Raises ExpositionError. The times its start took identify a process: no two starts take the same."""
-        folded = {name.lower(): value for name, value in headers.items()}
-        exposition = parse(body, folded.get("content-type"))
+    def identity(self, exposition: Exposition, headers: Mapping[str, str]) -> str | None:
+        """The times its start took identify a process: no two starts take the same."""
         whole = [s for s in exposition.find(_STARTUP) if s.labels.get("phase", "").endswith("_e2e")]
         took = " and ".join(f"{s.value!r} s" for s in sorted(whole, key=lambda s: s.labels["phase"]))
-        return Snapshot(exposition=exposition, identity=f"start-up in {took}" if took else None)
+        return f"start-up in {took}" if took else None
 
     def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
         late = frozenset(self.counters)
         return open_window(before, after, counters=self.counters, late=late, during=during, rule=RULE)
-
-    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
-        """Counters and process; the gauges of running requests hold old values and are not asked."""
-        counted = sorted((s.key, s.value) for name in self.counters for s in snapshot.exposition.find(name))
-        return (snapshot.identity, tuple(counted))
 
     def draft_limit(self, windows: Sequence[Window]) -> Reading:
         """Drafted slots a verify step: the window less the token that is verified anyway."""

@@ -22,7 +22,7 @@ from infra.engines.meaning import Counted, Meaning, Nowhere, Observed, growth, k
 from infra.engines.per_step import PerStep, not_per_step, steps_by_accepted
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
 from infra.engines.window import Delta, Snapshot, Window, open_window
-from infra.wire.exposition import parse
+from infra.wire.exposition import Exposition
 
 ENGINE = "tensorrt-llm"
 PREFIX = "trtllm_"
@@ -79,22 +79,15 @@ class TensorRTLLM:
         *(name + "_count" for name in (TTFT, TPOT)),
     )
 
-    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-        """Raises ExpositionError."""
-        folded = {name.lower(): value for name, value in headers.items()}
-        exposition = parse(body, folded.get("content-type"))
+    def identity(self, exposition: Exposition, headers: Mapping[str, str]) -> str | None:
         started = [f"{s.value!r}" for s in exposition.find("process_start_time_seconds")]
-        return Snapshot(exposition=exposition, identity=f"started {', '.join(started)}" if started else None)
+        return f"started {', '.join(started)}" if started else None
 
     def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
         """A series that this build types as a gauge may fall, and gives no difference."""
         gauges = {n for n in self.counters for s in (before, after) if s.exposition.type_of(n) == "gauge"}
         counters = tuple(name for name in self.counters if name not in gauges)
         return open_window(before, after, counters=counters, late=frozenset(self.counters), during=during, rule=RULE)
-
-    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
-        counted = sorted((s.key, s.value) for name in self.counters for s in snapshot.exposition.find(name))
-        return (snapshot.identity, tuple(counted))
 
     def draft_limit(self, windows: Sequence[Window]) -> Reading:
         return Absent(why="TensorRT-LLM publishes no limit of the draft")

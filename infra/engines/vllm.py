@@ -30,7 +30,7 @@ from infra.engines.meaning import Counted, Meaning, Observed, growth, known
 from infra.engines.per_step import PerStep, not_per_step, per_step
 from infra.engines.readings import Absent, Measured, Reading, Unmeasured
 from infra.engines.window import Delta, Snapshot, Window, open_window, total
-from infra.wire.exposition import Exposition, parse
+from infra.wire.exposition import Exposition
 
 ENGINE = "vllm"
 PREFIX = "vllm:"
@@ -97,21 +97,13 @@ class VLLM:
         *(name + "_count" for name in (TTFT, TPOT, INTER_TOKEN, OLD_INTER_TOKEN)),
     )
 
-    def snapshot(self, body: str | bytes, headers: Mapping[str, str]) -> Snapshot:
-        """Raises ExpositionError."""
-        folded = {name.lower(): value for name, value in headers.items()}
-        exposition = parse(body, folded.get("content-type"))
-        return Snapshot(exposition=exposition, identity=_process(exposition))
+    def identity(self, exposition: Exposition, headers: Mapping[str, str]) -> str | None:
+        return _process(exposition)
 
     def window(self, before: Snapshot, after: Snapshot, during: Sequence[Snapshot] = ()) -> Window:
         """With a multiprocess registry a series may come with its first increment."""
         late = frozenset() if before.exposition.created else frozenset(self.counters)
         return open_window(before, after, counters=self.counters, late=late, during=during, rule=RULE)
-
-    def idle_key(self, snapshot: Snapshot) -> tuple[Any, ...]:
-        """Counters and process: the gauges may stand still above zero after an abort."""
-        counted = sorted((s.key, s.value) for name in self.counters for s in snapshot.exposition.find(name))
-        return (snapshot.identity, tuple(counted))
 
     def draft_limit(self, windows: Sequence[Window]) -> Reading:
         """Drafts at most a step: one position for each."""

@@ -95,7 +95,9 @@ def _copy(source: Path, destination: Path, *, changed: dict[str, Any], as_f32: b
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for tensor in tqdm(reader.tensors, desc=what, unit="tensor", file=sys.stderr):
+        if not sys.stderr.isatty():
+            sys.stderr.write(f"{what}\n")
+        for tensor in tqdm(reader.tensors, desc=what, unit="tensor", file=sys.stderr, disable=None):
             writer.write_tensor_data(_as_f32(tensor) if as_f32 else tensor.data)
     finally:
         writer.close()

@@ -119,9 +119,9 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _port(text: str) -> int:
-    port = int(text)
+    port = int(text) if text.isascii() and text.isdigit() else 0
     if not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port: give 1 to 65535, or leave it out for a free one")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give 1 to 65535, or leave it out for a free one")
     return port
 
 

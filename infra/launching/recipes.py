@@ -5,6 +5,7 @@ refused, so that two arms never differ by accident. An embedded recipe is whole:
 a command recipe is whole or says ``inherits = true``. ``infra/launching/arm_kinds.py`` lists every key.
 """
 
+import difflib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from evidence.errors import EvidenceError
+from evidence.named_file import read_named
 from infra.launching.arm_checks import faults
 from infra.launching.arm_kinds import Argument as Argument
 from infra.launching.arm_kinds import Arm, CommandArm, Diagnostic, EmbeddedArm, ExternalArm, Varied
@@ -25,6 +28,7 @@ ARMS = Path(__file__).parents[1] / "arms"
 RESERVED = ("port", "hostnames", "reuse_port", "api_keys", "hf_token", "model.path", "speculative.draft.mparams.path")
 # Resolved settings that an engine changes silently; no recipe may call them a consequence of what it varies.
 NEVER_FOLLOWS = ("max_running_requests", "mem_fraction_static", "gpu_memory_utilization", "max_num_seqs")
+_MOST_BYTES = 1 << 20  # of a recipe's file
 _OWN = ("name", "description", "baseline", "varied", "inherits", "diagnostics")  # never inherited
 
 _ARM: TypeAdapter[Arm] = TypeAdapter(Annotated[Arm, Field(discriminator="kind")])
@@ -50,6 +54,8 @@ def load_arm(name: str, folder: Path = ARMS) -> Arm:
     """
     folders: tuple[Path, ...] = (folder,)
     if name.endswith(".toml"):
+        if not Path(name).is_file():
+            raise ArmError(Path(name), None, None, "there is no such file. Name a recipe's file, or an arm by its name")
         folders, name = (Path(name).parent, ARMS), Path(name).stem
     arm, folder = _read(name, folders), folders[0]
     path = folder / f"{name}.toml"
@@ -94,10 +100,14 @@ def _compare(arm: Arm, baseline: Arm, path: Path) -> None:
 
 
 def _path(name: str, folders: tuple[Path, ...]) -> Path:
-    """Where the recipe of that name lies. Errors: ArmError, with the names there are."""
+    """Where the recipe of that name lies. Errors: ArmError, with the names there are, those most like it first."""
     names = sorted({known for folder in folders for known in arm_names(folder)})
     if name not in names:
-        raise ArmError(None, "arm", name, f"there is no such arm. Choose one of: {', '.join(names) or '(none here)'}")
+        if "/" in name or Path(name).exists():
+            raise ArmError(None, "arm", name, "is no recipe. Name an arm, or a recipe's file: its name ends in .toml")
+        close = difflib.get_close_matches(name, names, n=len(names) or 1, cutoff=0.5)
+        listed = ", ".join([*close, *(one for one in names if one not in close)]) or "(none here)"
+        raise ArmError(None, "arm", name, f"there is no such arm. Choose one of: {listed}")
     return next(path for folder in folders if (path := folder / f"{name}.toml").is_file())
 
 
@@ -120,8 +130,15 @@ def _read(name: str, folders: tuple[Path, ...]) -> Arm:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raw = read_named(path, _MOST_BYTES, "name a recipe's file")
+    except EvidenceError as error:
+        raise ArmError(path, None, None, f"{error.what}. Name a recipe's file") from error
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        raise ArmError(path, None, None, f"line {line}: byte 0x{byte:02x} is not UTF-8. Save it as UTF-8") from error
+    except (ValueError, RecursionError) as error:  # no TOML, an integer too long for Python, or tables without end
         raise ArmError(path, None, None, f"{error}. Mend the TOML") from error
 
 

@@ -6,6 +6,7 @@ what an engine would refuse late, or would not notice. Exit codes: 0 nothing ref
 
 import argparse
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -227,16 +228,18 @@ def _of_options(options: argparse.Namespace) -> Subject:
 
 
 def _count(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word} is no number above 0")
-    return number
+    if not (word.isascii() and word.isdigit() and int(word)):
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number above 0")
+    return int(word)
 
 
 def _size(word: str) -> float:
-    number = float(word)
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{word} is no size above 0")
+        raise argparse.ArgumentTypeError(f"{word!r} is no size above 0")
     return number
 
 

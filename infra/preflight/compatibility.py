@@ -65,8 +65,9 @@ def id_maps(target: Checkpoint, draft: Checkpoint, engine: str | None) -> Findin
     conflicting, n_one_sided = _kinds(target, draft)
     facts |= {"n_conflicting": conflicting, "n_known_to_one": n_one_sided}
     from_5, _ = differences(target.tokens, draft.tokens, start=LLAMA_FIRST_ID)
-    rows = min(target.vocab_size or 0, draft.vocab_size or 0)
-    if engine == "llama.cpp" and (not from_5 or (not conflicting and all(one.id >= rows for one in from_5))):
+    sizes = [one.vocab_size for one in (target, draft) if one.vocab_size is not None]
+    beyond = len(sizes) == 2 and all(one.id >= min(sizes) for one in from_5)
+    if engine == "llama.cpp" and (not from_5 or (not conflicting and beyond)):
         seen += f"; llama.cpp compares ids from {LLAMA_FIRST_ID} on that both have, and these are equal"
         remedy = "expect no accepted token of those ids"
         return Finding(check=check, verdict="caution", seen=seen, remedy=remedy, facts=facts)

@@ -8,6 +8,7 @@ sample a line, and hands each line on as a record. On a server's own host the sa
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -16,10 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from pydantic import ValidationError
-
 from evidence.errors import EvidenceError
 from evidence.gpu_records import GpuSample
+from evidence.lines import first_fault
 from infra.telemetry.nvml import Nvml, NvmlError, open_nvml, read_gpu
 
 INTERVAL_S = 1.0
@@ -88,8 +88,8 @@ def from_line(line: str, run_id: str) -> GpuSample:
     try:
         fields = json.loads(line)
         return GpuSample.model_validate_json(json.dumps({**fields, "run_id": run_id}))
-    except (ValidationError, TypeError) as error:
-        raise ValueError(f"no GPU sample: {line[:200]!r}; {error}") from error
+    except (ValueError, TypeError) as error:  # no JSON, none with fields, or other fields than these
+        raise ValueError(f"no GPU sample: {first_fault(error)}: {line[:200]!r}") from error
 
 
 class SamplerProcess:
@@ -204,9 +204,12 @@ def command(options: argparse.Namespace, out: TextIO = sys.stdout) -> int:
 
 
 def _positive(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
     if not 0 < value < 86400:
-        raise argparse.ArgumentTypeError(f"{word} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of seconds above 0 and below a day")
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from evidence.records import Scrape, ScrapeRole
 from evidence.redact import redact_headers, redact_text
-from infra.engines.adapter import Adapter, adapter_for, speaks
+from infra.engines.adapter import Adapter, adapter_for, idle_key, read_snapshot, speaks
 from infra.fetch import Fetched, fetch, headers_for
 from infra.wire.exposition import METRICS_ACCEPT, ExpositionError
 
@@ -174,12 +174,12 @@ def _at_rest(records: Sequence[Scrape], adapter: Adapter) -> tuple[list[Any] | N
         why = usable(record)
         if why is None:
             try:
-                snapshot = adapter.snapshot(record.body or "", record.headers)
+                snapshot = read_snapshot(adapter, record.body or "", record.headers)
             except ExpositionError as error:
                 why = str(error)
             else:
                 if speaks(adapter, snapshot.exposition):
-                    keys.append(adapter.idle_key(snapshot))
+                    keys.append(idle_key(adapter, snapshot))
         if why is not None:
             return None, f"{record.url}: {why}"
     if not keys:

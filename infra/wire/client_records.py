@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from infra.wire.client_series import CPU, GC_PAUSE, LAG, ClientSample, Ended, Mark, per_token_s
+from infra.wire.client_series import CPU, GC_PAUSE, LAG, ClientSample, Ended, per_token_s
+from infra.wire.decode_time import Mark
 
 
 class RequestFields(Protocol):

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from infra.wire.decode_time import Mark, first_tokens, tpot_bounds_s
+
 PREFIX = "llm_client_"
 REQUESTS = "llm_client_requests"
 OUTPUT_TOKENS = "llm_client_output_tokens"
@@ -49,10 +51,6 @@ BUCKETS: Mapping[str, tuple[float, ...]] = {
     E2E: (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 }
 
-SHORTEST_WINDOW_S = 0.0005  # a shorter time between first and last token is not resolved (as in the analysis)
-
-# A chunk mark as recorded: after_s, segment, cumulative tokens or None, characters.
-Mark = tuple[float, int, int | None, int]
 Labels = Mapping[str, str]
 
 
@@ -87,13 +85,9 @@ def per_token_s(
 
     None where one of the four is not known, no token came after the first ones, or the time is not resolved.
     """
-    if first_s is None or last_s is None or n_tokens is None:
-        return None
-    segment = next((mark[1] for mark in marks if mark[0] >= first_s), None)
-    n_first = [mark[2] for mark in marks if mark[1] == segment]
-    if not n_first or not n_first[-1] or n_tokens <= n_first[-1] or last_s - first_s < SHORTEST_WINDOW_S:
-        return None
-    return (last_s - first_s) / (n_tokens - n_first[-1])
+    n_first = None if first_s is None else first_tokens(marks, first_s)
+    bounds = tpot_bounds_s(first_s=first_s, last_s=last_s, n_first=n_first, n_tokens=n_tokens)
+    return None if n_first is None or bounds is None else bounds[0]
 
 
 @dataclass(slots=True)

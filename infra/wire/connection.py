@@ -28,6 +28,8 @@ SOL_SOCKET = 1
 SCM_TIMESTAMPNS = 35  # Linux; the socket module has no name for it
 _TIMESPEC = Struct("@qq")  # on 64-bit Linux: seconds, nanoseconds
 
+Raw = tuple[bytes | None, int, bytes]  # one read: the kernel's stamp as it came, ours (monotonic ns), the bytes
+
 
 class SocketLike(Protocol):
     """What is used of a non-blocking socket."""
@@ -61,8 +63,8 @@ class Connection:
         self._recvmsg = sock.recvmsg
         self._tls = tls
         self._out = memoryview(b"")
-        self._raw: list[tuple[bytes | None, int, bytes]] = []
-        self._n_bytes = 0  # in _raw
+        self.raw: list[Raw] = []  # of the response under way; for reading only
+        self._n_bytes = 0  # in raw
         self._ending = EndFinder()
         self._started = False
         self.n_requests = 0
@@ -141,18 +143,18 @@ class Connection:
     @property
     def segments(self) -> Sequence[Segment]:
         """All that was received of this response, in order. Made anew at each call: ask once, at the end."""
-        stamps = [stamp for stamp, _, _ in self._raw]
+        stamps = [stamp for stamp, _, _ in self.raw]
         if any(stamp is None or len(stamp) != _TIMESPEC.size for stamp in stamps):
-            return [Segment(unix_ns(stamp), user, data) for stamp, user, data in self._raw]
+            return [Segment(unix_ns(stamp), user, data) for stamp, user, data in self.raw]
         times = iter_unpack("@qq", b"".join(stamps))  # type: ignore[arg-type]  # none of them is None
         return [
             Segment(seconds * 1_000_000_000 + nanoseconds, user, data)
-            for (seconds, nanoseconds), (_, user, data) in zip(times, self._raw, strict=True)
+            for (seconds, nanoseconds), (_, user, data) in zip(times, self.raw, strict=True)
         ]
 
     @property
     def n_segments(self) -> int:
-        return len(self._raw)
+        return len(self.raw)
 
     @property
     def reusable(self) -> bool:
@@ -160,20 +162,9 @@ class Connection:
         return self.ended == "complete" and not self._out and self._ending.reusable
 
     @property
-    def stamped(self) -> bool:
-        """Whether the kernel stamped the last read of this response; False before the first."""
-        return bool(self._raw) and self._raw[-1][0] is not None
-
-    @property
-    def last_stamps(self) -> tuple[bytes | None, int]:
-        """The kernel's stamp, as it came, and ours (monotonic ns) of the last read of this response; there was one."""
-        stamp, user_ns, _ = self._raw[-1]
-        return stamp, user_ns
-
-    @property
     def last_received_ns(self) -> int | None:
         """Monotonic instant of the last read that brought bytes of this response; None before the first."""
-        return self._raw[-1][1] if self._raw else None
+        return self.raw[-1][1] if self.raw else None
 
     def stale(self) -> bool:
         """Whether an idle connection can no longer carry a request: the server closed it, or sent something unasked."""
@@ -192,7 +183,7 @@ class Connection:
         """Ready for the next request; whether the server allows one, ``reusable`` says."""
         if self.ended != "complete" or self._out:
             raise WireError(f"the connection cannot be used again (it ended {self.ended!r}): dial another")
-        self._raw = []
+        self.raw = []
         self._n_bytes = 0
         self._ending = EndFinder()
         self._started = False
@@ -219,7 +210,7 @@ class Connection:
         return tls.closed and self._end("eof", now_monotonic_ns)
 
     def _took(self, stamp: bytes | None, data: bytes, now_monotonic_ns: int) -> bool:
-        self._raw.append((stamp, now_monotonic_ns, data))
+        self.raw.append((stamp, now_monotonic_ns, data))
         self._n_bytes += len(data)
         if self._ending.feed(data):
             return self._end("complete", now_monotonic_ns)

@@ -6,7 +6,7 @@ confidence, no tolerance) can say anything of that percentile: p90 64, p95 130, 
 one sample are marginal statements, each by itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 FLOORS: dict[int, int] = {50: 1, 90: 64, 95: 130, 99: 662}
@@ -31,8 +31,8 @@ class Distribution:
         return f"p{percent} needs {FLOORS[percent]} values, there are {self.n}"
 
 
-def nearest_rank(ordered: list[float], percent: int) -> float:
-    """The value of rank ceil(percent n / 100) of a sorted, non-empty list; percent is 1 to 100."""
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """The value of rank ceil(percent n / 100) of a sorted, non-empty sequence; percent is 1 to 100."""
     if not ordered or not 1 <= percent <= 100:
         raise ValueError(f"nearest rank needs values and 1 <= percent <= 100, got n={len(ordered)}, percent={percent}")
     rank = -(-percent * len(ordered) // 100)
