@@ -16,12 +16,14 @@ from typing import Any
 from analysis import trace_view
 from analysis.errors import AnalysisError
 from analysis.profiled import traces_of
+from analysis.trace_across import across, waiting_note
 from analysis.trace_lanes import TraceFile, read_file
 from analysis.trace_requests import alignment, read_requests
 from analysis.trace_shares import lane_report
 from analysis.trace_stream import Fault
 
 GOOD, NO, USAGE = 0, 1, 2
+Requests = dict[str, Any] | None
 _OF_THE_WINDOW = ("window_without_steps", "no_request_in_window")
 
 _NOTES = (
@@ -29,10 +31,7 @@ _NOTES = (
     "A profiled server is slower: the CPU's part, and with it the idle time and the cycle, is more than without the "
     "profiler. Kernel times stand; no latency or rate of a profiled launch does.",
 )
-_WAITING = (
-    "A rank that reaches a collective early waits inside it: the time of collectives holds waiting for the slowest "
-    "rank; the smallest over the ranks is closest to the transfer itself."
-)
+_WAITING = "A rank that reaches a collective early waits inside it: their time holds waiting for the slowest rank."
 _CLOCKS = (
     "Windows and requests are joined by Unix time of two hosts: an offset between their clocks shifts the join by as "
     "much, and nothing here measures it."
@@ -73,7 +72,9 @@ def trace(paths: Sequence[Path], *, run: Path | None = None) -> dict[str, Any]:
     opened = None if run is None else read_requests(run)
     files = tuple(read_file(path) for path in dict.fromkeys(paths))
     faults = [(file, fault) for file in files if (fault := file.fault or _empty(file)) is not None]
-    ranks = [lane_report(file, rank, lane) for file in files for rank in file.ranks for lane in rank.lanes.values()]
+    lanes = [(file, rank, lane) for file in files for rank in file.ranks for lane in rank.lanes.values()]
+    ranks = [lane_report(*one) for one in lanes]
+    together = across(ranks, [lane for _, _, lane in lanes])
     requests = None
     if opened is not None:
         requests, missed = alignment(opened, files)
@@ -86,32 +87,9 @@ def trace(paths: Sequence[Path], *, run: Path | None = None) -> dict[str, Any]:
         ],
         "files": [_file(file) for file in files],
         "ranks": ranks,
-        "across_ranks": across(ranks),
+        "across_ranks": together,
         "requests": requests,
-        "notes": _notes(files, ranks, requests),
-    }
-
-
-def across(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The ranks of one window together: the least and the most time of each; None, and why, where they are not that."""
-    who = [(rank["rank"], rank["device"]) for rank in ranks]
-    worlds = {rank["world_size"] for rank in ranks if rank["world_size"] is not None}
-    why = None
-    if len(ranks) < 2:
-        why = "there is one rank or none"
-    elif None in [rank["rank"] for rank in ranks] or len(set(who)) < len(who) or len(worlds) > 1:
-        why = "these are not the ranks of one window: give the traces of one launch together, each rank once"
-    elif not all(rank["complete"] for rank in ranks):
-        why = "a trace was not read whole"
-    found: dict[str, Any] = {"n_ranks": len(ranks), "world_size": worlds.pop() if len(worlds) == 1 else None}
-    busy = [rank["busy_s"] for rank in ranks]
-    collective = [rank["collective"]["time_s"] for rank in ranks if rank["collective"]["time_s"] is not None]
-    return found | {
-        "busy_min_s": min(busy) if why is None else None,
-        "busy_max_s": max(busy) if why is None else None,
-        "collective_min_s": min(collective, default=None) if why is None else None,
-        "collective_max_s": max(collective, default=None) if why is None else None,
-        "why": why,
+        "notes": _notes(files, ranks, together, requests),
     }
 
 
@@ -144,7 +122,9 @@ def _file(file: TraceFile) -> dict[str, Any]:
     }
 
 
-def _notes(files: Sequence[TraceFile], ranks: Sequence[dict[str, Any]], requests: dict[str, Any] | None) -> list[str]:
+def _notes(
+    files: Sequence[TraceFile], ranks: Sequence[dict[str, Any]], together: dict[str, Any], requests: Requests
+) -> list[str]:
     found = list(_NOTES) if ranks else []
     found += [
         f"{file.path}: {file.n_unusable} events have no time that can be read and are left out"
@@ -152,10 +132,9 @@ def _notes(files: Sequence[TraceFile], ranks: Sequence[dict[str, Any]], requests
         if file.n_unusable
     ]
     if any(rank["collective"]["n"] for rank in ranks):
-        found.append(_WAITING)
-    together = across(ranks)
-    world = together["world_size"]
+        found += [_WAITING, waiting_note(together)]
     seen = {rank["rank"] for rank in ranks}
+    world = together["world_size"]
     if isinstance(world, int) and world > len(seen):
         found.append(f"Traces of {len(seen)} of {world} ranks were given: nothing is said of the others.")
     if any(rank.label is not None for file in files for rank in file.ranks):

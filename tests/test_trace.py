@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,43 @@ def test_collectives_are_counted_for_each_target_pass_of_each_rank(tmp_path):
     assert any("Traces of 2 of 4 ranks" in note for note in report["notes"])
     assert any("waits inside it" in note for note in report["notes"])
     assert any("a target pass: 2.00 of them" in line for line in lines)
+
+
+def ranks(tmp_path: Path, durations: Sequence[Sequence[int]], *, world: int) -> list[Path]:
+    """A trace a rank: a verify pass a millisecond, in each two collectives of the rank's own microseconds."""
+    paths = []
+    for rank, own in enumerate(durations):
+        events = []
+        for n in range(len(own) // 2):
+            at = 1000 * n
+            events += mark("step[TARGET_VERIFY bs=1]", at, 10, n, gpu=(at + 5, 900))
+            events += [kernel("gemm", at + 5, 100)]
+            events += [kernel(CUSTOM, at + 200, own[2 * n]), kernel(CUSTOM, at + 600, own[2 * n + 1])]
+        told = {"backend": "nccl", "rank": rank, "world_size": world}
+        paths.append(write(tmp_path / f"x-TP-{rank}.trace.json.gz", events, distributedInfo=told))
+    return paths
+
+
+def test_the_last_rank_to_arrive_bounds_the_transfer_and_the_others_waited(tmp_path):
+    _, report, lines = run_command(*ranks(tmp_path, [(10, 90, 12, 20), (70, 30, 15, 20)], world=2))
+    waiting = report["across_ranks"]["waiting"]
+    assert (waiting["n"], waiting["why"]) == (4, None)
+    assert waiting["transfer_at_most_s"] == pytest.approx(72e-6)
+    assert waiting["s_per_pass"] == pytest.approx(36e-6)
+    assert waiting["waited_s"] == pytest.approx([60e-6, 63e-6])
+    assert "4 collectives matched rank by rank: at most 0.07 ms of transfer" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize(
+    ("durations", "world", "why"),
+    [
+        ([(10, 20), (10, 20)], 4, "traces of 2 of 4 ranks were given"),
+        ([(10, 20), (10, 20, 30, 40)], 2, "the ranks ran 2 to 4 collectives"),
+    ],
+)
+def test_waiting_is_not_told_apart_where_ranks_lack_or_differ(tmp_path, durations, world, why):
+    waiting = trace(ranks(tmp_path, durations, world=world))["across_ranks"]["waiting"]
+    assert waiting["transfer_at_most_s"] is None and why in waiting["why"]
 
 
 def test_two_windows_of_one_rank_are_not_put_together(tmp_path):
