@@ -63,7 +63,7 @@ def measured(name: str, program: str, url: str, n_streams: int, tokenizer: str, 
             end = (folder / "told").read_text(encoding="utf-8", errors="replace")[-600:]
             return row | {"fault": f"no report that could be read: {error!r}; it said: {end}"}
     row["requests_ratio"] = row["requests_per_s"] * REQUEST_S / n_streams
-    return row | {"cpu_us_per_chunk": row["cpu_s"] / (n_requests * N_TOKENS) * 1e6}
+    return row
 
 
 def _run(argv: list[str], told: Any) -> Row:
@@ -153,7 +153,6 @@ HEADS = {
     "gap_p99_ratio": ("gap p99", "{:.3f}"),
     "requests_ratio": ("requests/s", "{:.3f}"),
     "cpu_s": ("CPU s", "{:.1f}"),
-    "cpu_us_per_chunk": ("us a chunk", "{:.0f}"),
     "peak_mb": ("MB", "{:.0f}"),
     "exit_code": ("exit", "{:.0f}"),
     "load_1m": ("load avg", "{:.1f}"),
