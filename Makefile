@@ -39,13 +39,15 @@ types: $(VENV)/.dev-done
 audit: $(VENV)/.dev-done
 	$(BIN)/pip-audit --progress-spinner off --no-deps --disable-pip -r constraints.txt
 
-RESULTS := runs/sglang-h200
+RESULTS := runs
 results: setup
-	@set -e; for bundle in examples/sglang-h200/*.bundle.tar.xz; do \
-	  name=$$(basename $$bundle .bundle.tar.xz); \
-	  test -e $(RESULTS)/$$name || $(BIN)/python -m analysis unpack $$bundle --out $(RESULTS)/$$name >&2; \
+	@set -e; for bundle in examples/*/*.bundle.tar.xz; do \
+	  place=$(RESULTS)/$$(basename $$(dirname $$bundle))/$$(basename $$bundle .bundle.tar.xz); \
+	  test -e $$place || $(BIN)/python -m analysis unpack $$bundle --out $$place >&2; \
 	done
-	@for name in main drafts; do $(BIN)/python -m analysis compare $(RESULTS)/$$name/study-* --markdown || exit; echo; done
+	@for name in sglang-h200/main sglang-h200/drafts sglang-2xh200/tp1 sglang-2xh200/tp2; do \
+	  $(BIN)/python -m analysis compare $(RESULTS)/$$name/study-* --markdown || exit; echo; \
+	done
 
 bench: $(VENV)/.dev-done
 	$(BIN)/python -m benchmarks.stream_client

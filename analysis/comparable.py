@@ -14,7 +14,7 @@ keys say: forced (synthetic) acceptance, and a label that the checkpoint contrad
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -100,7 +100,7 @@ class Comparable:
     @property
     def said(self) -> str:
         """Why it is refused, in one line; empty where it is not."""
-        parts = [f"{one.key}: {one.base!r} against {one.arm!r}" for one in self.differences]
+        parts = [said for one in self.differences for said in _parted(one.key, one.base, one.arm)]
         return "; ".join([*self.refused, *parts])
 
 
@@ -211,6 +211,20 @@ def compare_runs(base: LoadedRun, arm: LoadedRun) -> Comparable:
         varied={*varied_keys(base.manifest), *varied_keys(arm.manifest)},
         refused=[*refusals(base), *refusals(arm)],
     )
+
+
+def _parted(key: str, base: Any, arm: Any) -> Iterator[str]:
+    """Two values that differ, in words; of lists and tables as long as each other only the parts that do."""
+    if isinstance(base, Mapping) and isinstance(arm, Mapping):
+        pairs = [(f"{key}.{name}", base.get(name), arm.get(name)) for name in dict.fromkeys([*base, *arm])]
+    elif isinstance(base, list | tuple) and isinstance(arm, list | tuple) and len(base) == len(arm):
+        pairs = [(f"{key}[{place}]", *both) for place, both in enumerate(zip(base, arm, strict=True))]
+    else:
+        yield f"{key}: {base!r} against {arm!r}"
+        return
+    for name, one, other in pairs:
+        if one != other:
+            yield from _parted(name, one, other)
 
 
 def _is(given: str, name: str) -> bool:

@@ -118,7 +118,9 @@ def _record(material: Material) -> Iterator[StudyReason]:
         seen = f"the study has no seal: {open_cells} of {len(folder.study.cells)} cells have no end yet"
         yield _reason("not_sealed", "INVALID", seen)
     elif folder.seal.recovered:
-        yield _reason("recovered", "DEGRADED", "the folder was closed afterwards: what ran the study did not live to")
+        yield _reason(
+            "recovered", "DEGRADED", "the folder was closed afterwards: what ran the study did not live to seal it"
+        )
     for problem in folder.problems:
         cells = [cell for cell in folder.study.cells if _names(cell, problem.file)]
         for cell in cells:

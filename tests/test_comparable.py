@@ -51,6 +51,14 @@ def test_the_case_study_s_memory_fraction_stops_the_comparison_with_both_values(
     assert found.said == "memory.mem_fraction_static: 0.82 against 0.85"
 
 
+def test_of_two_lists_of_gpus_only_what_differs_is_said() -> None:
+    one = {"gpu": {"gpus": [{"index": 0, "name": "H200", "uuid": "a"}, {"index": 1, "name": "H200", "uuid": "b"}]}}
+    other = {"gpu": {"gpus": [{"index": 0, "name": "H200", "uuid": "a"}, {"index": 1, "name": "H200", "uuid": "c"}]}}
+    assert compare_identities(one, other).said == "gpu.gpus[1].uuid: 'b' against 'c'"
+    fewer = {"gpu": {"gpus": [{"index": 0}]}}
+    assert compare_identities(one, fewer).said.startswith("gpu.gpus: [{'index': 0, 'name': 'H200'")
+
+
 def test_what_is_varied_on_purpose_may_differ_and_is_named() -> None:
     base = SAME | {"memory": {"cache_type_k": "f16", "n_ctx": 4096}}
     other = SAME | {"memory": {"cache_type_k": "q8_0", "n_ctx": 4096}}

@@ -14,7 +14,6 @@ from analysis.compare_report import Asked, compare_all
 from analysis.loading import load_run
 from analysis.own_gpus import own_gpus
 from analysis.study_check import check_study_folder
-from analysis.study_loading import load_pairs
 from analysis.summary import summarise
 from evidence.reading import open_run
 
@@ -40,11 +39,6 @@ def laid_out(at: Path, name: str) -> Path:
 @functools.cache
 def compared(at: Path, name: str) -> dict:
     report, _ = compare_all(*check_study_folder(laid_out(at, name)), Asked())
-    return report
-
-
-def paired(at: Path, base: str, arm: str) -> dict:
-    report, _ = compare_all(load_pairs([laid_out(at, base)], [laid_out(at, arm)]), None, Asked())
     return report
 
 
@@ -96,14 +90,6 @@ def test_prompts_sent_again_are_found_out_by_their_rate(at):
     assert {reason.code for reason in run.reasons} == {"passes_differ"}
     (seen,) = {reason.seen for reason in run.reasons}
     assert "decode at 2.24 times the rate when sent again (2; 95 % interval over prompts [1.36, 3.67])" in seen
-
-
-@pytest.mark.parametrize(("tp", "step", "cycle"), [("q32-", "18.1 ms", "20.2 ms"), ("q32-tp2-", "10.9 ms", "13.9 ms")])
-def test_steps_and_cycles_of_the_large_shape_are_the_pages(at, tp, step, cycle):
-    (arm,) = paired(at, f"{tp}baseline", f"{tp}ngram")["arms"]
-    cost = arm["cycle_cost"]
-    assert (f"{cost['t_base_s'] * 1e3:.1f} ms", f"{cost['t_cycle_s'] * 1e3:.1f} ms") == (step, cycle)
-    assert step in PAGE and cycle in PAGE and f"{cost['cost']:.2f}" in PAGE
 
 
 def test_requests_queue_where_the_pool_is_full(at):
