@@ -194,7 +194,7 @@ def test_a_recipe_of_ones_own_is_named_by_its_file_and_has_a_stock_baseline(tmp_
     (tmp_path / "mine.toml").write_text(text)
     arm = load_arm(str(tmp_path / "mine.toml"))
     assert (arm.name, arm.baseline) == ("mine", "sglang-baseline")
-    with pytest.raises(ArmError, match="there is no such arm"):
+    with pytest.raises(ArmError, match="there is no such file"):
         load_arm(str(tmp_path / "other.toml"))
 
 

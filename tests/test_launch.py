@@ -251,7 +251,7 @@ def test_an_unknown_arm_is_a_usage_error_and_leaves_no_folder(launcher: Launcher
     process = launcher("cpu-f64")
     out, err = process.communicate(timeout=10)
     assert (process.returncode, out, list(tmp_path.iterdir())) == (2, "", [])
-    assert "Choose one of: cpu-f32, cpu-f32-badpair" in err
+    assert "there is no such arm. Choose one of: cpu-q4, cpu-f32, " in err
 
 
 @pytest.mark.engine
