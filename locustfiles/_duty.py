@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 WINDOW_S = 0.05
 MOST_BUSY = 0.85  # of one core
-LATE_S = 0.012  # in the kernel; pauses of the reader are up to 8 ms
+LATE_S = 0.008  # in the kernel; pauses of the reader are up to 4 ms
 LEAST_REST_S = 0.0005  # the loop's timers make a millisecond of it
 MOST_REST_S = 0.004
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from infra.wire.connection import Raw, unix_ns
 
 # Pauses, and how far apart the segments of one connection must be on average for each; the longest that may be is made.
-STEADY_S = ((0.008, 0.038), (0.004, 0.019), (0.002, 0.0095), (0.001, 0.005))
+STEADY_S = ((0.004, 0.019), (0.002, 0.0095), (0.001, 0.005))
 UNSTEADY_S = ((0.002, 0.019), (0.001, 0.005))
 FAST_PER_S = 1000.0  # segments a second from which on pausing saves work
 NEAR = 1.25  # pauses: segments that come closer to one another than this count as close

@@ -91,7 +91,7 @@ def paused(*gaps: list[Raw], apart_s: float = 0.02, n_open: int = 64, pace: Pace
 
 
 @pytest.mark.parametrize(
-    ("apart_s", "pause_s"), [(0.04, 0.008), (0.02, 0.004), (0.01, 0.002), (0.005, 0.001), (0.004, 0)]
+    ("apart_s", "pause_s"), [(0.04, 0.004), (0.02, 0.004), (0.01, 0.002), (0.005, 0.001), (0.004, 0)]
 )
 def test_steady_streams_are_read_together_at_most_each_fifth_of_what_lies_between_their_segments(apart_s, pause_s):
     assert paused(pair(apart_s), apart_s=apart_s, n_open=100) == pause_s
