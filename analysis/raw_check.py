@@ -96,6 +96,9 @@ def difference(request: Request, segments: Sequence[SegmentTuple]) -> str | None
     if isinstance(offsets, str):
         return offsets
     body = request.transport == "openai"
+    skipped = _OF_THE_HEAD if body else frozenset[str]()
+    if body and request.outcome == "malformed" and request.error is not None and request.error.kind != "event":
+        skipped |= {"outcome"}  # HTTP was broken, which its body alone does not show
     first: str | None = None
     for ended in sorted(_ENDINGS, key=lambda one: not _likely(one, request.outcome)):
         facts = read_stream(
@@ -104,7 +107,7 @@ def difference(request: Request, segments: Sequence[SegmentTuple]) -> str | None
             framing="body" if body else "http",
             http_status=request.http_status if body else None,
         )
-        found = _difference(request, stream_fields(facts, offsets), skipped=_OF_THE_HEAD if body else frozenset())
+        found = _difference(request, stream_fields(facts, offsets), skipped=skipped)
         if found is None:
             return None
         first = first or found

@@ -7,7 +7,7 @@ settings take turns (A B A B); each number is the median over the repeats, with 
 
 error    64 streams of 50 chunks/s: |chunk-gap error| and TTFT error, with real-time priority for both sides and without
 rate     one process at above 20,000 chunks/s and at above 10,000: chunks received, coalesced share, errors, CPU a chunk
-cpu      CPU a chunk beside the openai transport (bytes, as ``--transport openai`` has them, and chunk objects)
+cpu      CPU a chunk beside the openai client (chunk objects, as ``--transport openai`` takes them, and bytes)
 workers  one process, and two on one core with as much each: CPU a chunk
 reading  what reading, recording and keeping an answer costs a chunk, off the path of the stamps
 """

@@ -152,9 +152,9 @@ def wire_on_gevent(load: Load) -> Callable[[], list[Seen]]:
 
 
 class OpenAiTransports:
-    """The openai client, shared by all users, without retries: bytes as they come, or its chunk objects.
+    """The openai client, shared by all users, without retries: its chunk objects, or its bytes as they come.
 
-    The bytes are those of our own ``--transport openai``; the chunk objects are what most load tools take.
+    The chunk objects are those of our own ``--transport openai``; the bytes are the least that the library costs.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -162,15 +162,30 @@ class OpenAiTransports:
         self._ours = OpenAIClient(base_url, api_key=None, timeout_s=TIME_LIMIT_S)
         self._client = openai.OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=TIME_LIMIT_S)
 
+    def chunks(self, load: Load) -> Callable[[], list[Seen]]:
+        def receive(segments: list[Segment]) -> None:
+            with self._ours.stream(load.fields | {"stream": True, "fake": load.fake}) as opened:
+                opened.receive(segments)
+
+        return self._bodies(load, receive)
+
     def iter_bytes(self, load: Load) -> Callable[[], list[Seen]]:
+        arguments = load.fields | {"stream": True, "extra_body": {"fake": load.fake}}
+
+        def receive(segments: list[Segment]) -> None:
+            with self._client.chat.completions.with_streaming_response.create(**arguments) as response:
+                for data in response.iter_bytes():
+                    segments.append(Segment(None, time.monotonic_ns(), data))  # noqa: PERF401 - stamped one by one
+
+        return self._bodies(load, receive)
+
+    def _bodies(self, load: Load, receive: Callable[[list[Segment]], None]) -> Callable[[], list[Seen]]:
         rows: list[tuple[int, list[Segment]]] = []
 
         def one() -> None:
             segments: list[Segment] = []
             t0_ns = time.monotonic_ns()
-            with self._ours.stream(load.fields | {"stream": True, "fake": load.fake}) as opened:
-                for stamp_ns, data in opened.segments():
-                    segments.append(Segment(None, stamp_ns, data))
+            receive(segments)
             rows.append((t0_ns, segments))
 
         def read() -> list[Seen]:
@@ -180,24 +195,6 @@ class OpenAiTransports:
                 )
                 for t0, segs in rows
             ]
-
-        self._all(load, one)
-        return read
-
-    def chunks(self, load: Load) -> Callable[[], list[Seen]]:
-        rows: list[tuple[int, list[tuple[int, Any]]]] = []
-
-        arguments = load.fields | {"stream": True, "extra_body": {"fake": load.fake}}
-
-        def one() -> None:
-            stamped: list[tuple[int, Any]] = []
-            t0_ns = time.monotonic_ns()
-            for chunk in self._client.chat.completions.create(**arguments):
-                stamped.append((time.monotonic_ns(), chunk))  # noqa: PERF401 - stamped one by one
-            rows.append((t0_ns, stamped))
-
-        def read() -> list[Seen]:
-            return [_seen(t0, ((stamp, chunk.to_dict(), None) for stamp, chunk in stamped)) for t0, stamped in rows]
 
         self._all(load, one)
         return read

@@ -1,11 +1,13 @@
 """What the openai client is used for: discovery, priming, a second transport to check ours against, and the validation
-of recorded chunks. The measured path of our own is elsewhere; this one's instants are those of a busy library.
+of recorded chunks. The measured path of our own is elsewhere; this one's instants are those of a busy library: when it
+hands a chunk object over, as it does to whoever iterates its stream. The bytes it made the object of are the evidence.
 
 One shared client without retries: a retried request would be two requests and one row. The first call of a process is
 0.4 to 1.8 s slower than the next, so ``prime`` makes one that is never measured.
 """
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,12 +23,16 @@ from openai.types.chat import ChatCompletionChunk
 
 from evidence.records import Outcome
 from infra.tls import tls_context
+from infra.wire.stamps import Segment
 
 Endpoint = Literal["chat", "completions"]
 
 BODY_LIMIT_BYTES = 65536  # of an error body, kept verbatim
 _NO_KEY = "none"  # the library wants a key; a server without one ignores it
 _SHOWN_PROBLEMS = 5
+_PIECE = re.compile(rb"[^\r\n]*+[\r\n]+|[^\r\n]+")  # up to and with a run of line ends: at most one event ends in it
+# What the library, or the type it builds, raises at an event it cannot take, an error object among them.
+_REFUSALS = (openai.OpenAIError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 class OpenAITransportError(Exception):
@@ -51,29 +57,88 @@ class OpenAITransportError(Exception):
         super().__init__(f"{outcome}: {kind}: {message}; see the server's log, and `python -m infra probe URL`")
 
 
-class Opened:
-    """A response whose headers have come; ``segments`` yields its body's network chunks as the library gives them."""
+class _Tape(httpx2.SyncByteStream):
+    """The body of ``response`` on its way to the library, which gets it in pieces in which at most one event ends.
 
-    def __init__(self, response: Any, headers_ns: int, clock: Callable[[], int], deadline_ns: int) -> None:
-        self.status: int = response.http_response.status_code
-        self.headers: dict[str, str] = dict(response.http_response.headers)
-        self.headers_ns = headers_ns
-        self._response = response
-        self._clock = clock
-        self._deadline_ns = deadline_ns
+    The library closes a response at ``[DONE]`` and at what it refuses. What follows is evidence too, so the body stays
+    open until ``release``: iterating on gives the rest. It ends where the network fails; ``failure`` says why.
+    """
 
-    def segments(self) -> Iterator[tuple[int, bytes]]:
-        """(instant on ``clock``, bytes) of every chunk. Raises OpenAITransportError; what came before it stands."""
+    def __init__(self, response: httpx2.Response, clock: Callable[[], int], deadline_ns: int) -> None:
+        self.failure: OpenAITransportError | None = None
+        assert isinstance(response.stream, httpx2.SyncByteStream), "the client is not an asynchronous one"
+        self._body = response.stream
+        self._pieces = self._received(response, clock, deadline_ns)
+        self._passed: list[bytes] = []
+        response.stream = self
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self._passed.append(piece)
+            yield piece
+
+    def _received(self, response: httpx2.Response, clock: Callable[[], int], deadline_ns: int) -> Iterator[bytes]:
         try:
-            for data in self._response.iter_bytes():
-                now_ns = self._clock()
-                yield now_ns, data
-                if now_ns > self._deadline_ns:
-                    raise OpenAITransportError(
-                        "timeout_stalled", kind="deadline", message="no end within the time limit", status=self.status
+            for data in self._body:
+                yield from _PIECE.findall(data)
+                if clock() > deadline_ns:
+                    self.failure = OpenAITransportError(
+                        "timeout_stalled",
+                        kind="deadline",
+                        message="no end within the time limit",
+                        status=response.status_code,
                     )
-        except (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError) as error:
-            raise translate(error, headers_came=True) from error
+                    return
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            self.failure = translate(error, headers_came=True)
+
+    def take(self) -> bytes:
+        """What has passed since the last call."""
+        passed = b"".join(self._passed)
+        self._passed.clear()
+        return passed
+
+    def release(self) -> None:
+        """Closes the body; the connection stays in the pool where the body was read to its end."""
+        self._body.close()
+
+
+class Opened:
+    """A response whose headers have come; its body is still to be received."""
+
+    def __init__(self, stream: openai.Stream[Any], tape: _Tape, clock: Callable[[], int]) -> None:
+        self.headers_ns = clock()
+        self.status: int = stream.response.status_code
+        self.headers: dict[str, str] = dict(stream.response.headers)
+        self.refusal: str | None = None  # why the library gave up reading; the rest came without it
+        self._stream = stream
+        self._tape = tape
+        self._clock = clock
+
+    def receive(self, segments: list[Segment]) -> None:
+        """Appends the body: a segment for each object, stamped on ``clock`` when the library handed it over.
+
+        Comments and blank lines are in the segment of the object that follows. The last segment is stamped at the end
+        and holds what no object came of: ``[DONE]``, and all from an event on that the library refused. Raises
+        OpenAITransportError; whatever came, before any exception, stands in ``segments``.
+        """
+        try:
+            try:
+                for _ in self._stream:
+                    segments.append(Segment(None, self._clock(), self._tape.take()))  # noqa: PERF401 - stamped one by one
+            except _REFUSALS as error:
+                self.refusal = f"the openai client gave up reading: {type(error).__name__}: {error}"
+            for _ in self._tape:
+                pass
+        finally:
+            if left := self._tape.take():
+                segments.append(Segment(None, self._clock(), left))
+        if self._tape.failure is not None:
+            raise self._tape.failure
+        coding = self.headers.get("content-encoding", "identity").strip().lower()
+        if coding not in ("identity", ""):
+            message = f"the body is coded {coding!r} although identity was asked for; switch it off at the server"
+            raise OpenAITransportError("malformed", kind="content_encoding", message=message, status=self.status)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +166,7 @@ class OpenAIClient:
         headers: Mapping[str, str] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        transport: httpx2.BaseTransport | None = None,  # None: sockets
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s  # of a whole request
@@ -110,6 +176,7 @@ class OpenAIClient:
             timeout=each_wait,
             verify=ssl_context if ssl_context is not None else tls_context(),
             trust_env=False,
+            transport=transport,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
         )
         self._client = openai.OpenAI(
@@ -137,8 +204,7 @@ class OpenAIClient:
         """One request that is never measured and generates one token: do it before the scrape that opens a window."""
         one = {**body, "max_tokens": 1}
         with self.stream(one, endpoint) as opened:
-            for _ in opened.segments():
-                pass
+            opened.receive([])
 
     @contextmanager
     def stream(self, body: Mapping[str, Any], endpoint: Endpoint = "chat") -> Iterator[Opened]:
@@ -150,22 +216,15 @@ class OpenAIClient:
         first = "messages" if endpoint == "chat" else "prompt"
         rest = {name: value for name, value in body.items() if name not in ("model", first, "stream")}
         deadline_ns = self._clock() + int(self._timeout_s * 1e9)
-        call = resource.with_streaming_response.create(
-            model=body["model"], **{first: body[first]}, stream=True, extra_body=rest
-        )
         try:
-            response = call.__enter__()
+            stream = resource.create(model=body["model"], **{first: body[first]}, stream=True, extra_body=rest)
         except (openai.OpenAIError, httpx2.HTTPError) as error:
             raise translate(error, headers_came=False) from error
+        tape = _Tape(stream.response, self._clock, deadline_ns)
         try:
-            yield Opened(response, self._clock(), self._clock, deadline_ns)
+            yield Opened(stream, tape, self._clock)
         finally:
-            call.__exit__(None, None, None)
-
-    def stream_segments(self, body: Mapping[str, Any], endpoint: Endpoint = "chat") -> Iterator[tuple[int, bytes]]:
-        """``stream`` for a caller that wants the body's segments alone."""
-        with self.stream(body, endpoint) as opened:
-            yield from opened.segments()
+            tape.release()
 
 
 def translate(error: Exception, *, headers_came: bool) -> OpenAITransportError:

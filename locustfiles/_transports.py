@@ -15,7 +15,7 @@ from greenlet import GreenletExit
 
 from evidence.records import ConnectionFacts, ErrorFacts
 from infra.dial import Dialed, DialError, dial, read_clocks
-from infra.openai_client import OpenAIClient, OpenAITransportError
+from infra.openai_client import OpenAIClient, OpenAITransportError, Opened
 from infra.target import Target
 from infra.wire.stamps import Ended, Segment
 from locustfiles._exchange import Exchange, Failure
@@ -211,9 +211,10 @@ class WireTransport:
 
 
 class OpenAITransport:
-    """The shared openai client: user stamps of a busy library, bodies without their HTTP framing.
+    """The shared openai client: each chunk is stamped when the library hands its object over, as to any of its users.
 
-    Its t0 is the instant of the call, so a connection that it has to make first is part of its latencies.
+    Bodies come without their HTTP framing. Its t0 is the instant of the call, so a connection that it has to make first
+    is part of its latencies.
     """
 
     def __init__(self, client: OpenAIClient) -> None:
@@ -229,6 +230,7 @@ class OpenAITransport:
         ended: Ended = "complete"
         failure: Failure | None = None
         killed = False
+        opened: Opened | None = None
         try:
             if due_ns is not None:
                 wait_until(due_ns)
@@ -240,8 +242,7 @@ class OpenAITransport:
             with self._client.stream(body, planned.endpoint) as opened:
                 status, headers_ns = opened.status, opened.headers_ns
                 framed = {name.lower() for name in opened.headers} & {"content-length", "transfer-encoding"}
-                for user_ns, data in opened.segments():
-                    segments.append(Segment(None, user_ns, data))
+                opened.receive(segments)
                 ended = "complete" if framed else "eof"
         except OpenAITransportError as error:
             ended = "eof"
@@ -267,6 +268,7 @@ class OpenAITransport:
             headers_after_s=None if headers_ns is None else (headers_ns - t0_ns) / 1e9,
             failure=failure,
             killed=killed,
+            notes=() if opened is None or opened.refusal is None else (opened.refusal,),
         )
 
     def keep(self, reusable: bool) -> None:

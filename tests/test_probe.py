@@ -85,14 +85,15 @@ def test_openai_finds_the_models(client, engine):
 
 def test_openai_streams_the_bytes_with_their_instants_status_and_headers(client):
     client.prime({"model": "fake-none", **BODY})
+    segments: list[Segment] = []
     with client.stream({"model": "fake-none", **BODY, "timings_per_token": True}) as opened:
-        segments = list(opened.segments())
+        opened.receive(segments)
         assert opened.status == 200
         assert "text/event-stream" in opened.headers["content-type"]
-    instants = [at for at, _ in segments]
+    instants = [segment.user_monotonic_ns for segment in segments]
     assert instants == sorted(instants)
     assert instants[0] >= opened.headers_ns
-    body = b"".join(data for _, data in segments)
+    body = b"".join(segment.data for segment in segments)
     assert body.endswith(b"data: [DONE]\n\n")
     assert b'"timings"' in body
     events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
@@ -117,8 +118,8 @@ def test_openai_streams_the_bytes_with_their_instants_status_and_headers(client)
 )
 def test_openais_errors_have_our_names(engine, fault, outcome, status):
     client = OpenAIClient(engine.url, api_key=None, timeout_s=0.5)
-    with pytest.raises(OpenAITransportError) as caught:
-        list(client.stream_segments({"model": f"fake-{fault}", **BODY}))
+    with pytest.raises(OpenAITransportError) as caught, client.stream({"model": f"fake-{fault}", **BODY}) as opened:
+        opened.receive([])
     client.close()
     assert (caught.value.outcome, caught.value.status) == (outcome, status)
     if status:
@@ -135,12 +136,11 @@ def test_a_refused_connection_is_named():
 
 def test_what_came_before_a_stall_is_in_the_callers_hands(engine):
     client = OpenAIClient(engine.url, api_key=None, timeout_s=0.5)
-    got: list[bytes] = []
-    with pytest.raises(OpenAITransportError):
-        for _, data in client.stream_segments({"model": "fake-stall", **BODY}):
-            got.append(data)
+    got: list[Segment] = []
+    with pytest.raises(OpenAITransportError), client.stream({"model": "fake-stall", **BODY}) as opened:
+        opened.receive(got)
     client.close()
-    assert b"data: " in b"".join(got)
+    assert b"data: " in b"".join(segment.data for segment in got)
 
 
 def test_recorded_chunks_are_judged_one_by_one():
