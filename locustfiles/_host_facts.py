@@ -12,7 +12,7 @@ import psutil
 from evidence.records import Json, Missing
 
 PACKAGES = ("locust", "gevent", "greenlet", "openai", "h11", "prometheus_client", "pydantic", "numpy")
-PROJECT_VERSION = "0.2.0"  # as in pyproject.toml; a test compares them
+PROJECT_VERSION = "0.3.0"  # as in pyproject.toml; a test compares them
 ROOT = Path(__file__).resolve().parent.parent
 
 
