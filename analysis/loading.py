@@ -42,6 +42,7 @@ class LoadedRun:
     launch_missing: str | None
     plan: Mapping[str, Mapping[str, Json]]  # by plan id, without the lines that were left by design
     rows: tuple[Row, ...]  # every ended request, warm-up too
+    places: tuple[tuple[str, int], ...]  # file and line of each row's record, the line counted from 1
     unfinished: tuple[str, ...]  # plan ids that started and never ended
     seal: Seal | None
     problems: tuple[Problem, ...]
@@ -123,6 +124,7 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
         launch_missing=launch_missing,
         plan={str(line["plan_id"]): line for line in run.plan},
         rows=rows,
+        places=run.places,
         unfinished=unfinished,
         seal=run.seal,
         problems=problems,

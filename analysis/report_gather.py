@@ -4,7 +4,7 @@ Requests are numbered over the whole report; ``r12`` is request 12's anchor in t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ class Entry:
     run: int
     row: Row
     file: str
-    line: int | None
+    line: int
     plan: Mapping[str, Json]
     plan_line: int | None
     answer: Answer | None  # None for warm-up
@@ -54,9 +54,10 @@ class RunView:
     path: Path
     arm: str
     loaded: LoadedRun
-    contents: Contents
+    contents: Contents  # but for its plan and requests, which ``loaded`` has
     summary: Mapping[str, Any]
     entries: tuple[Entry, ...]
+    measured: tuple[Entry, ...]  # those that are not warm-up
     t0_unix_s: float  # the first measured request's t0: where the time axis begins
     role: Role | None = None
     pair: int | None = None
@@ -73,10 +74,6 @@ class RunView:
         return f"{self.arm}{' (control)' if self.role == 'control' else ''}, launch {self.pair}"
 
     @property
-    def measured(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.entries if entry.measured)
-
-    @property
     def engine_speculates(self) -> bool | None:
         return self.loaded.server.speculative
 
@@ -91,14 +88,12 @@ def view_run(
     arm_named: str | None = None,
 ) -> RunView:
     """A run for a report. ``arm_named`` is what a study calls its arm. Raises EvidenceError where it cannot be read."""
-    contents = read_contents(loaded.path)
-    places = {(one.record.worker, one.record.sequence): (one.file, one.line) for one in contents.requests}
+    contents = read_contents(loaded.path, requests=False)
     plan_lines = {line.plan_id: line.line for line in contents.plan}
     answers = iter(judge_answers([row.request for row in loaded.rows], loaded.plan))
     entries = []
-    for number, row in enumerate(loaded.rows, start=first_number):
+    for number, (row, (file, line)) in enumerate(zip(loaded.rows, loaded.places, strict=True), start=first_number):
         request = row.request
-        file, line = places.get((request.worker, request.sequence), (f"worker {request.worker}", None))
         entries.append(
             Entry(
                 number=number,
@@ -117,9 +112,10 @@ def view_run(
         path=loaded.path,
         arm=arm_named or identity.arm_name(loaded.manifest) or "no label",
         loaded=loaded,
-        contents=contents,
+        contents=replace(contents, plan=()),
         summary=summarise(loaded),
         entries=tuple(entries),
+        measured=tuple(entry for entry in entries if entry.measured),
         t0_unix_s=_begin(loaded),
         role=role,
         pair=pair,

@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
+from analysis.columns import packed, whole
 from analysis.report_gather import Entry, RunView, domains_of
-from analysis.report_html import Markup, join, json_size, number, scroller, slug, tag
+from analysis.report_html import Markup, join, json_size, number, prose, scroller, slug, tag
+from analysis.report_rows import as_sent, column, left_out, rows_each, shown
 from analysis.tables import ms
 from evidence.layout import PLAN
 from evidence.records import ChunkMark
@@ -76,17 +80,18 @@ def asked(entry: Entry) -> str:
 
 def thinned(marks: Sequence[ChunkMark], most: int) -> list[list[float | int | None]]:
     """At most about ``most`` of the marks: [after_s, tokens so far or null, characters so far]."""
-    characters = 0
-    whole: list[list[float | int | None]] = []
-    for after_s, _, tokens, n_chars in marks:
-        characters += n_chars
-        whole.append([round(after_s, 5), tokens, characters])
-    if len(whole) <= most:
-        return whole
-    kept = {round(place * (len(whole) - 1) / (most - 1)) for place in range(most)}
-    gaps = [marks[place][0] - marks[place - 1][0] for place in range(1, len(marks))]
-    longest = gaps.index(max(gaps)) + 1
-    return [whole[place] for place in sorted(kept | {longest, longest - 1})]
+    columns = packed(marks)
+    places: Iterable[int] = range(len(marks))
+    if len(marks) > most:
+        longest = int(np.argmax(np.diff(columns.after_s))) + 1
+        places = sorted(
+            {round(place * (len(marks) - 1) / (most - 1)) for place in range(most)} | {longest, longest - 1}
+        )
+    characters = np.cumsum(whole(columns.characters))
+    return [
+        [round(columns.after_s[at], 5), None if columns.tokens is None else columns.tokens[at], int(characters[at])]
+        for at in places
+    ]
 
 
 def by_difference(marks: Sequence[Sequence[float | int | None]]) -> list[list[int | None]]:
@@ -101,7 +106,7 @@ def by_difference(marks: Sequence[Sequence[float | int | None]]) -> list[list[in
 
 
 def marks_each(entries: Sequence[Entry]) -> int:
-    """How many marks of a request the page holds."""
+    """How many marks the page holds of each of these requests."""
     total = sum(len(entry.request.chunks) for entry in entries)
     if total <= TOTAL_MARKS:
         return max((len(entry.request.chunks) for entry in entries), default=0)
@@ -114,17 +119,22 @@ def embedded(runs: Sequence[RunView], domains: Sequence[str]) -> tuple[dict[str,
     outputs = keep((entry.request.output_text for entry in entries), OUTPUT_BYTES)
     prompts = keep((asked(entry) for entry in entries), PROMPT_BYTES)
     files = list(dict.fromkeys(entry.file for entry in entries))
-    most = marks_each(entries)
+    with_marks = frozenset[int]().union(*(shown(run, rows_each(len(runs))) for run in runs))
+    most = marks_each([entry for entry in entries if entry.number in with_marks])
     places = {domain: place for place, domain in enumerate(domains)}
-    rows = []
+    rows, held = [], 0
     for run in runs:
-        order = {entry.number: place for place, entry in enumerate(_as_sent(run.measured))}
-        rows += [_row(run, e, order.get(e.number), places, files, outputs, prompts, most) for e in run.entries]
+        order = {entry.number: place for place, entry in enumerate(as_sent(run.measured))}
+        for entry in run.entries:
+            marks = by_difference(thinned(entry.request.chunks, most)) if entry.number in with_marks else None
+            held += len(marks or ())
+            rows.append(_row(run, entry, order.get(entry.number), places, files, outputs, prompts, marks))
     said = []
-    held, total = sum(len(row[FIELDS.index("marks")]) for row in rows), sum(len(e.request.chunks) for e in entries)
+    total = sum(len(entry.request.chunks) for entry in entries)
     if held < total:
+        of = "" if len(with_marks) == len(entries) else f" of the {len(with_marks)} requests with a row in its tables"
         said.append(
-            f"The page holds {held} of {total} chunk marks, thinned evenly; all of them are in the raw records."
+            f"The page holds {held} of {total} chunk marks, thinned evenly{of}; all of them are in the raw records."
         )
     for name, kept in (("answers", outputs), ("prompts", prompts)):
         if kept.cut is not None:
@@ -133,17 +143,14 @@ def embedded(runs: Sequence[RunView], domains: Sequence[str]) -> tuple[dict[str,
             )
     data = {
         "fields": FIELDS,
-        "rows": rows,
+        "n": len(rows),
+        "columns": [column(values) for values in zip(*rows, strict=True)] if rows else [[] for _ in FIELDS],
         "files": files,
         "plan_file": PLAN,
         "outputs": [list(one) for one in outputs.texts],
         "prompts": [list(one) for one in prompts.texts],
     }
     return data, said
-
-
-def _as_sent(entries: Sequence[Entry]) -> list[Entry]:
-    return sorted(entries, key=lambda entry: entry.request.sent_at_unix_s or float("inf"))
 
 
 def _row(
@@ -154,7 +161,7 @@ def _row(
     files: Sequence[str],
     outputs: Texts,
     prompts: Texts,
-    most: int,
+    marks: list[list[int | None]] | None,
 ) -> list[Any]:
     request, found, answer, accepted = entry.request, entry.row.measures, entry.answer, entry.acceptance or {}
     sent = None if request.sent_at_unix_s is None else round(request.sent_at_unix_s - run.t0_unix_s, 6)
@@ -190,7 +197,7 @@ def _row(
         "line": entry.line,
         "plan_line": entry.plan_line,
         "wire": wire,
-        "marks": by_difference(thinned(request.chunks, most)),
+        "marks": marks,
         "drafted": accepted.get("n_drafted"),
         "accepted": accepted.get("n_accepted"),
         "ok": None if answer is None else answer.ok,
@@ -202,8 +209,13 @@ def _row(
     return [values[name] for name in FIELDS]
 
 
-def table_of(run: RunView, beside: Path) -> Markup:
-    """The requests of one run by domain, warm-up last, each with its anchor; links lead from the folder ``beside``."""
+def table_of(run: RunView, beside: Path, most: int) -> Markup:
+    """The requests of one run by domain, warm-up last, each with its anchor; links lead from the folder ``beside``.
+
+    About ``most`` rows at most: what is left out of a longer run is said above them.
+    """
+    rows = shown(run, most)
+    said = left_out(run, rows, most)
     levels = any(entry.request.level is not None for entry in run.entries)
     titles = ["request", "prompt", *(["level"] if levels else []), "sent s", "TTFT ms", "TPOT ms", "tok/s", "E2E ms",
               "tokens", "finish", "outcome", "raw record"]  # fmt: skip
@@ -220,18 +232,21 @@ def table_of(run: RunView, beside: Path) -> Markup:
     bodies = []
     for name, own in groups:
         if own:
-            group = tag("th", f"{name}: {len(own)}", colspan=len(titles), scope="colgroup", class_="l")
+            kept = [entry for entry in as_sent(own) if entry.number in rows]
+            count = f"{name}: {len(own)}" + ("" if len(kept) == len(own) else f", {len(kept)} of them here")
+            group = tag("th", count, colspan=len(titles), scope="colgroup", class_="l")
             bodies.append(
                 tag(
                     "tbody",
                     tag("tr", group, class_="group"),
-                    [_line(run, entry, levels, beside) for entry in _as_sent(own)],
+                    [_line(run, entry, levels, beside) for entry in kept],
                     id=slug("requests", run.index, name),
                     data_domain=name,
                 )
             )
     whole = tag("table", tag("thead", head), bodies, class_="requests")
-    return scroller(whole, f"requests of {run.name}")
+    note = None if said is None else tag("p", prose(said), class_="note")
+    return join([note, scroller(whole, f"requests of {run.name}")])
 
 
 def _line(run: RunView, entry: Entry, levels: bool, beside: Path) -> Markup:

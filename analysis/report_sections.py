@@ -20,6 +20,7 @@ from analysis.report_decision import decide
 from analysis.report_gather import RunView, arms_of, domains_of
 from analysis.report_html import Child, Markup, details, join, prose, slug, tag
 from analysis.report_page import Section, figure, limits, page, section, sections
+from analysis.report_rows import rows_each
 from analysis.report_series import MOST_POINTS, lanes
 from analysis.report_study import StudyView
 from analysis.report_sweep import sweep_data, sweep_section
@@ -289,10 +290,11 @@ def _requests(runs: Sequence[RunView], beside: Path) -> Markup:
         " Click a column's title to sort by it.",
         class_="js note",
     )
-    tables = [
-        tag("div", tag("h3", run.name), report_requests.table_of(run, beside), id=slug("requests", run.index))
-        if len(runs) == 1
-        else details(run.name, report_requests.table_of(run, beside), id_=slug("requests", run.index))
-        for run in runs
-    ]
+    most, tables = rows_each(len(runs)), []
+    for run in runs:
+        rows, anchor = report_requests.table_of(run, beside, most), slug("requests", run.index)
+        alone = len(runs) == 1
+        tables.append(
+            tag("div", tag("h3", run.name), rows, id=anchor) if alone else details(run.name, rows, id_=anchor)
+        )
     return join([controls, *tables])

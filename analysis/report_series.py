@@ -8,10 +8,15 @@ the same worker's requests, which carry both.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from analysis.columns import Floats, after_s, arrivals_s, column, packed
 from analysis.report_gather import RunView
+from analysis.report_slices import Part, Point, largest_of_each, last_of_each, reached
 from analysis.windows import read_scrape
 from evidence.records import Request
 from infra.engines.adapter import Adapter
@@ -23,7 +28,6 @@ MOST_POINTS = 400  # of a thinned lane
 MOST_GPUS = 8
 
 Lane = dict[str, Any]
-Point = tuple[float, float]
 Read = tuple[float, Snapshot]  # seconds since t0, what the scrape says
 
 
@@ -71,7 +75,7 @@ def _in_flight(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
     for at, change in sorted(changes):
         count += change
         points.append((at, float(count)))
-    series = [_series("client: sent and not ended", _last_of_each(points, 4 * most))]
+    series = [_series("client: sent and not ended", last_of_each(points, 4 * most))]
     adapter = run.loaded.server.adapter
     note = "client from its own records"
     names = () if adapter is None else adapter.meaning.in_flight
@@ -82,20 +86,17 @@ def _in_flight(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
 
 
 def _tokens(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
-    steps: list[Point] = []
-    uncounted = 0
-    for entry in run.entries:
-        request = entry.request
-        if request.n_completion_tokens is None:
-            uncounted += bool(request.chunks)
-        elif request.sent_at_unix_s is not None:
-            steps += _arrivals(request, request.sent_at_unix_s - run.t0_unix_s)
-    total, points = 0.0, []
-    for at, n_tokens in sorted(steps):
-        if not reads or at >= reads[0][0]:  # both curves begin at the first scrape
-            total += n_tokens
-            points.append((at, total))
-    series = [_series("client: received", _last_of_each(points, most))]
+    since = reads[0][0] if reads else -math.inf  # both curves begin at the first scrape
+
+    def steps() -> Iterator[Part]:
+        for entry in run.entries:
+            request = entry.request
+            if request.n_completion_tokens is not None and request.sent_at_unix_s is not None:
+                at, n_tokens = _arrivals(request, request.sent_at_unix_s - run.t0_unix_s)
+                yield at[at >= since], n_tokens[at >= since]
+
+    uncounted = sum(bool(e.request.chunks) for e in run.entries if e.request.n_completion_tokens is None)
+    series = [_series("client: received", reached(steps, most))]
     note = f"counted from {'the first scrape' if reads else 'the first request, warm-up too'}"
     adapter = run.loaded.server.adapter
     if adapter is not None and isinstance(adapter.meaning.generated, Counted):
@@ -108,36 +109,32 @@ def _tokens(run: RunView, reads: Sequence[Read], most: int) -> Lane | None:
     return _lane("completion tokens so far", "tokens", "step", series, note)
 
 
-def _arrivals(request: Request, at_s: float) -> list[Point]:
-    """(instant, tokens that came then); where chunks carry no counts, all at the end of the stream."""
-    found, before = [], 0
-    for after_s, _, tokens, _ in request.chunks:
-        if tokens is not None and tokens > before:
-            found.append((at_s + after_s, float(tokens - before)))
-            before = tokens
-    rest = (request.n_completion_tokens or 0) - before
+def _arrivals(request: Request, at_s: float) -> Part:
+    """Instants, and the tokens that came then; where chunks carry no counts, all at the end of the stream."""
+    marks = packed(request.chunks)
+    at, so_far = after_s(marks), column(() if marks.tokens is None else marks.tokens)
+    so_far = np.maximum.accumulate(so_far)  # a mark without a count adds none
+    came = np.diff(so_far, prepend=so_far.dtype.type(0))  # in the small type that the counts are packed in
+    at, came = at[: len(came)][came > 0], came[came > 0]
+    rest = (request.n_completion_tokens or 0) - int(came.sum())
     if rest > 0:
-        found.append((at_s + (request.end_after_s or request.last_token_after_s or 0.0), float(rest)))
-    return found
+        at = np.append(at, request.end_after_s or request.last_token_after_s or 0.0)
+        came = np.append(came, rest)
+    return at_s + at, came
 
 
 def _gaps(run: RunView, most: int) -> Lane | None:
-    found: list[tuple[float, float, int]] = []
-    for entry in run.entries:
-        request = entry.request
-        if request.sent_at_unix_s is None:
-            continue
-        at_s, last = request.sent_at_unix_s - run.t0_unix_s, None
-        for after_s, segment, _, _ in request.chunks:
-            if last is not None and segment != last[1]:
-                found.append((at_s + after_s, (after_s - last[0]) * 1000, entry.number))
-            if last is None or segment != last[1]:
-                last = (after_s, segment)
-    kept = _largest_of_each(found, most)
-    name = "gap" if len(kept) == len(found) else "longest gap of its time slice"
+    def gaps() -> Iterator[tuple[Floats, Floats, int]]:
+        for entry in run.entries:
+            sent, at = entry.request.sent_at_unix_s, arrivals_s(entry.request.chunks)
+            if sent is not None:
+                yield sent - run.t0_unix_s + at[1:], np.diff(at) * 1000, entry.number
+
+    kept, n_gaps = largest_of_each(gaps, most)
+    name = "gap" if len(kept) == n_gaps else "longest gap of its time slice"
     points = _series(name, [(at, gap) for at, gap, _ in kept], [n for _, _, n in kept])
-    whole = "every gap" if len(kept) == len(found) else f"the longest of each of {len(kept)} slices, {len(found)} gaps"
-    return _lane("chunk gaps", "ms", "points", [points], f"{whole}; a chunk gap is no inter-token latency")
+    said = "every gap" if len(kept) == n_gaps else f"the longest of each of {len(kept)} slices, {n_gaps} gaps"
+    return _lane("chunk gaps", "ms", "points", [points], f"{said}; a chunk gap is no inter-token latency")
 
 
 def _accepted(run: RunView, reads: Sequence[Read]) -> Lane | None:
@@ -173,12 +170,11 @@ def _health(
     found = []
     for worker, lines in sorted(run.contents.health.items()):
         offset_s = _wall_offset(run, worker)
-        points = [
-            (one.at_monotonic_s + offset_s - run.t0_unix_s, value * scale)
-            for one in lines
-            if (value := read(one)) is not None
-        ]
-        found.append((worker, _largest(points, most)))
+        told = [(one.at_monotonic_s, value) for one in lines if (value := read(one)) is not None]
+        at = np.array([at for at, _ in told]) + offset_s - run.t0_unix_s
+        values = np.array([value for _, value in told]) * scale
+        largest, _ = largest_of_each(partial(list, [(at, values, worker)]), most)
+        found.append((worker, [(at, value) for at, value, _ in largest]))
     return found
 
 
@@ -208,7 +204,7 @@ def _gpu(run: RunView, most: int) -> list[Lane | None]:
                 for gpu in one.record.gpus
                 if gpu.index == index and (value := read(gpu)) is not None
             ]
-            found.append(_series(f"GPU {index}", _last_of_each(points, most)))
+            found.append(_series(f"GPU {index}", last_of_each(points, most)))
         return found
 
     note = "by the GPU's own sensors"
@@ -249,30 +245,3 @@ def _growth(reads: Sequence[Read], where: Where, adapter: Adapter) -> list[Point
         return []
     points = _sums(reads, where.names, adapter) or _sums(reads, where.instead, adapter)
     return [(at, value - points[0][1]) for at, value in points]
-
-
-def _last_of_each(points: Sequence[Point], most: int) -> list[Point]:
-    """The last point of each of ``most`` equal slices of time: what a step curve has reached there."""
-    if len(points) <= most:
-        return list(points)
-    return list({_slice(at, points[0][0], points[-1][0], most): (at, value) for at, value in points}.values())
-
-
-def _largest(points: Sequence[Point], most: int) -> list[Point]:
-    return [(at, value) for at, value, _ in _largest_of_each([(at, value, 0) for at, value in points], most)]
-
-
-def _largest_of_each(points: Sequence[tuple[float, float, int]], most: int) -> list[tuple[float, float, int]]:
-    ordered = sorted(points)
-    if len(ordered) <= most:
-        return ordered
-    best: dict[int, tuple[float, float, int]] = {}
-    for point in ordered:
-        place = _slice(point[0], ordered[0][0], ordered[-1][0], most)
-        if place not in best or point[1] > best[place][1]:
-            best[place] = point
-    return list(best.values())
-
-
-def _slice(at: float, start: float, end: float, most: int) -> int:
-    return min(most - 1, int((at - start) / (end - start) * most)) if end > start else 0

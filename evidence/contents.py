@@ -84,8 +84,12 @@ class Contents:
     problems: tuple[Problem, ...]
 
 
-def read_contents(path: Path) -> Contents:
-    """Everything readable of a run folder. Raises EvidenceError where it is none or a file cannot be opened."""
+def read_contents(path: Path, *, requests: bool = True) -> Contents:
+    """Everything readable of a run folder. Raises EvidenceError where it is none or a file cannot be opened.
+
+    Without ``requests`` their files are left unread, and ``started``, ``requests`` and ``wire`` are empty: for who has
+    read them before, since those of a large run are nearly all of it.
+    """
     if not path.is_dir():
         raise EvidenceError(path, "is no folder", "give the path of a run folder, such as runs/run-...")
     kind = folder_kind(path)
@@ -100,16 +104,18 @@ def read_contents(path: Path) -> Contents:
     manifest = reader.document(MANIFEST, Manifest)
     plan_sha256, plan = reader.plan()
     started: list[Located[Started]] = []
-    requests: list[Located[Request]] = []
+    ended: list[Located[Request]] = []
     health: dict[int, tuple[Health, ...]] = {}
     notices = reader.lines(NOTICED, Notice)
     for worker, folder in worker_folders(path):
         base = f"{WORKERS}/{folder.name}"
-        started += reader.lines(f"{base}/{STARTED}", Started)
-        requests += reader.lines(f"{base}/{REQUESTS}", Request)
+        if requests:
+            started += reader.lines(f"{base}/{STARTED}", Started)
+            ended += reader.lines(f"{base}/{REQUESTS}", Request)
         health[worker] = tuple(one.record for one in reader.lines(f"{base}/{HEALTH}", Health))
         notices += reader.lines(f"{base}/{NOTICED}", Notice)
-        reader.wire(f"{base}/{WIRE}/{SEGMENTS}")
+        if requests:
+            reader.wire(f"{base}/{WIRE}/{SEGMENTS}")
     scrapes = reader.lines(SCRAPES, Scrape)
     windows = reader.lines(WINDOWS, Window)
     gpu = reader.lines(GPU, GpuSample)
@@ -125,7 +131,7 @@ def read_contents(path: Path) -> Contents:
         plan_sha256=plan_sha256,
         plan=tuple(plan),
         started=tuple(started),
-        requests=tuple(requests),
+        requests=tuple(ended),
         scrapes=tuple(scrapes),
         windows=tuple(windows),
         gpu=tuple(gpu),

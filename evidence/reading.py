@@ -30,6 +30,7 @@ class Run:
     plan: tuple[dict[str, Json], ...]
     started: tuple[Started, ...]  # by worker, then in the order written
     requests: tuple[Request, ...]
+    places: tuple[tuple[str, int], ...]  # file and line of each of ``requests``
     scrapes: tuple[Scrape, ...]
     windows: tuple[Window, ...]
     gpu: tuple[GpuSample, ...]
@@ -66,6 +67,7 @@ def run_of(contents: Contents) -> Run:
         plan=tuple(line.fields for line in contents.plan),
         started=tuple(one.record for one in contents.started),
         requests=tuple(one.record for one in contents.requests),
+        places=tuple((one.file, one.line) for one in contents.requests),
         scrapes=tuple(one.record for one in contents.scrapes),
         windows=tuple(one.record for one in contents.windows),
         gpu=tuple(one.record for one in contents.gpu),

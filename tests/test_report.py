@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from analysis import compare, report
+from analysis import compare, report, report_rows
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.loading import load_run
@@ -25,6 +25,7 @@ from analysis.report_gather import view_run
 from analysis.report_html import Markup, json_block, prose, tag, text
 from analysis.report_page import ASSETS
 from analysis.report_requests import by_difference, keep, thinned
+from analysis.report_rows import column
 from analysis.report_series import lanes
 from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
@@ -90,8 +91,21 @@ class Page(HTMLParser):
         return found
 
     @cached_property
+    def requests(self) -> list[dict[str, Any]]:
+        """The requests as the page's script reads them out of their columns."""
+        held = self.data["requests"]
+        return [
+            {name: stored(held["columns"][place], number) for place, name in enumerate(held["fields"])}
+            for number in range(held["n"])
+        ]
+
+    @cached_property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def stored(column: Any, number: int) -> Any:
+    return column[number] if isinstance(column, list) else column["of"][column["at"][number] if "at" in column else 0]
 
 
 def made(path: Path, out: Path) -> tuple[dict[str, Any], Page]:
@@ -201,9 +215,8 @@ def test_a_median_leads_to_the_request_whose_raw_record_has_that_value(tmp_path:
         r'<a href="#r(\d+)" title="(\w+)"><data value="([^"]+)" data-path="(summary[^"]+ttft_s\.median)">', page.html
     )
     assert len(cells) == 4
-    names = page.data["requests"]["fields"]
     for number, plan_id, value, _ in cells:
-        row = dict(zip(names, page.data["requests"]["rows"][int(number)], strict=True))
+        row = page.requests[int(number)]
         file = page.data["requests"]["files"][row["file"]]
         record = json.loads((path / file).read_text().splitlines()[row["line"] - 1])
         assert record["plan_id"] == row["plan"] == plan_id
@@ -218,7 +231,7 @@ def test_the_pairs_of_the_page_give_the_ratio_of_the_comparison(tmp_path: Path) 
 
     path = make_study(tmp_path / "runs", arms=("base", "fast"), rate=noisy)
     _, page = made(path, tmp_path / "report.html")
-    requests = [dict(zip(page.data["requests"]["fields"], row, strict=True)) for row in page.data["requests"]["rows"]]
+    requests = page.requests
     pairs = next(one for one in page.data["pairs"] if one["arm"] == "fast")["pairs"]
     logs = [math.log(requests[other]["rate"] / requests[base]["rate"]) for _, base, other in pairs]
     assert math.exp(sum(logs) / len(logs)) == pytest.approx(compared(path)["arms"][0]["ratio"], rel=1e-12)
@@ -313,7 +326,7 @@ def test_a_thousand_requests_of_long_answers_stay_under_5_mb_and_what_is_cut_is_
     cut = len(page.data["requests"]["outputs"][0][0])
     assert 500 < cut < page.data["requests"]["outputs"][0][1]
     assert f"Answers are cut after {cut} characters in the page" in page.text
-    held = sum(len(row[page.data["requests"]["fields"].index("marks")]) for row in page.data["requests"]["rows"])
+    held = sum(len(row["marks"]) for row in page.requests)
     assert f"The page holds {held} of 64000 chunk marks" in page.text
 
 
@@ -415,8 +428,7 @@ def test_rates_with_an_unknown_first_chunk_stand_as_intervals(tmp_path: Path) ->
     uncounted = tuple((0.1 + 0.02 * n, n, None, 3) for n in range(6))
     path = make_run(tmp_path / "runs", rows(chunks=uncounted, n_completion_tokens=6))
     _, page = made(path, tmp_path / "report.html")
-    fields = page.data["requests"]["fields"]
-    row = dict(zip(fields, page.data["requests"]["rows"][1], strict=True))
+    row = page.requests[1]
     assert row["rate"] is None
     assert row["rate_bounds"] == pytest.approx([50.0, 50.0])  # without speculation a chunk holds one token
     assert "their rates are intervals" in page.text
@@ -671,3 +683,39 @@ def test_differing_answers_show_where_they_part(tmp_path: Path) -> None:
     assert "0 of 24 compared answers equal the baseline's" in page.text
     assert "from character 13" in page.text
     assert sum("data-diff" in attributes for _, attributes in page.tags) == 24
+
+
+def test_a_long_run_has_a_bounded_table_with_the_failed_and_the_slowest_and_says_what_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_rows, "TOTAL_ROWS", 24)
+    monkeypatch.setattr(report_rows, "FEWEST_ROWS", 24)
+    many = [
+        request(
+            chunks=tuple((0.1 + 0.001 * (n * 37 % 101) + 0.02 * k, k, k + 1, 3) for k in range(6)),
+            prompt_id=f"code_{n:03d}",
+            outcome="no_usage" if n % 50 == 7 else "completed",
+            server_fields=TIMINGS,
+        )
+        for n in range(150)
+    ]
+    path = make_run(tmp_path / "runs", many)
+    said, page = made(path, tmp_path / "report.html")
+    rows_ = {int(name[1:]) for name in page.ids if re.fullmatch(r"r\d+", name)}
+    assert (said["n_requests"], len(page.requests), len(rows_)) == (150, 150, 24)
+    failed = {n for n, row in enumerate(page.requests) if row["outcome"] != "completed"}
+    slowest = sorted(range(150), key=lambda n: page.requests[n]["ttft_s"] or 0, reverse=True)[:3]
+    assert failed | set(slowest) <= rows_
+    assert "24 of 150 requests have a row here: 3 of the 3 that did not complete, the 4 slowest by each" in page.text
+    assert "code: 150, 24 of them here" in page.text
+    assert {n for n, row in enumerate(page.requests) if row["marks"] is not None} == rows_
+    assert f"The page holds {24 * 6} of 900 chunk marks" in page.text
+    assert "of the 24 requests with a row in its tables" in page.text
+
+
+def test_a_column_of_few_texts_keeps_each_once_and_any_other_as_it_is() -> None:
+    assert column(["a"] * 5 + [None] * 3) == {"of": ["a", None], "at": [0] * 5 + [1] * 3}
+    assert column([None, None]) == {"of": [None]}
+    for told in (["a", "b"], [True, 1, 1.0, None] * 4, [[1, 2], None], []):
+        assert repr([stored(column(told), n) for n in range(len(told))]) == repr(told)
+    assert column([True, 1, 1.0, 0] * 4) == [True, 1, 1.0, 0] * 4

@@ -68,7 +68,7 @@ def test_each_level_leads_to_its_requests_and_each_quantile_to_the_request_that_
     assert {one["href"] for one in page.data["sweep"]["levels"]} <= set(page.ids)
     cells = page.html.split('data-path="sweep.levels.0.ttft_s.median"')[0].rpartition('<a href="#r')[2]
     number = int(cells.partition('"')[0])
-    row = dict(zip(page.data["requests"]["fields"], page.data["requests"]["rows"][number], strict=True))
+    row = page.requests[number]
     assert row["level"] == "users=1" and row["ttft_s"] == page.data["sweep"]["levels"][0]["ttft"]["median"]
 
 

@@ -2,9 +2,10 @@
 // shown by their code points, as the tables made outside do.
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);
-const requests = data.requests.rows.map((row, number) => {
+const valueOf = (column, number) => (column.of ? column.of[column.at ? column.at[number] : 0] : column[number]);
+const requests = Array.from({ length: data.requests.n }, (_, number) => {
   const found = { number };
-  data.requests.fields.forEach((name, place) => { found[name] = row[place]; });
+  data.requests.fields.forEach((name, place) => { found[name] = valueOf(data.requests.columns[place], number); });
   found.domainName = found.domain < 0 ? 'warm-up' : data.domains[found.domain];
   found.measured = found.phase === 'measured';
   return found;

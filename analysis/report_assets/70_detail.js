@@ -36,8 +36,10 @@ function showRequest(request) {
     facts.map(([name, value]) => [el('dt', {}, name), el('dd', {}, visible(value))]));
   box.replaceChildren(close, el('h2', {}, visible(`${request.plan}: ${request.prompt}`)), el('p', { class: 'note' }, visible(request.domainName + (request.repeat ? `, repeat ${request.repeat}` : ''))),
     list, el('h3', {}, 'Chunks in time'), chunks(box, request), el('h3', {}, 'Asked'), textOf(data.requests.prompts, request.question),
-    el('h3', {}, 'Answered'), textOf(data.requests.outputs, request.output), el('p', {}, el('a', { href: '#row-' + request.number }, 'Its row in the table')));
-  box.querySelector(`a[href="#row-${request.number}"]`).addEventListener('click', (event) => { event.preventDefault(); cameFrom = null; hideRequest(); reveal(byId('r' + request.number)); });
+    el('h3', {}, 'Answered'), textOf(data.requests.outputs, request.output));
+  const toRow = el('a', { href: '#row-' + request.number }, 'Its row in the table');
+  if (byId('r' + request.number)) box.append(el('p', {}, toRow));
+  toRow.addEventListener('click', (event) => { event.preventDefault(); cameFrom = null; hideRequest(); reveal(byId('r' + request.number)); });
   box.hidden = false;
   box.scrollTop = 0;
   box.focus({ preventScroll: true });
@@ -54,6 +56,7 @@ function hideRequest() {
 }
 
 function chunks(box, request) {
+  if (request.marks === null) return el('p', { class: 'note' }, 'The page holds no chunk marks of this request: see its raw record.');
   if (!request.marks.length) return el('p', { class: 'note' }, 'No chunk arrived.');
   let [ticks, tokens, characters] = [0, 0, 0]; // each mark is stored as what it adds to the one before, times in 10 us
   const marks = request.marks.map(([a, b, c]) => [(ticks += a) / 1e5, b === null ? null : (tokens += b), (characters += c)]);
