@@ -15,6 +15,7 @@ from evidence.durable import cannot_write
 from evidence.errors import EvidenceError, Problem
 from evidence.launch_folder import read_launch
 from evidence.layout import LAUNCH, MANIFEST, SEAL, STUDY, folder_kind
+from evidence.lines import decode_one
 from evidence.processes import FolderLock, began_by, living_writer
 from evidence.records import Seal
 from evidence.sealing import NO_REQUESTS, close_folder
@@ -30,7 +31,7 @@ def recover(path: Path, *, now_unix_s: float | None = None, noticed: Iterable[st
 
     Of a study, the folders inside that have no seal are closed first; the cell that ran counts as failed, those still
     to come as dropped, and what was measured stands. A seal that is there and cannot be read is kept as
-    ``seal.json.damaged``; ``noticed`` stands first in the new one. Raises EvidenceError where the folder is sealed,
+    ``seal.json.damaged``; ``noticed`` stands first in a run's new one. Raises EvidenceError where the folder is sealed,
     where its writer (of a launch: the engine too) still lives, where it is no such folder, and where it cannot be
     written.
     """
@@ -110,25 +111,39 @@ def _recover_launch(path: Path, now_unix_s: float | None) -> Seal:
 
 
 def _recover_study(path: Path, now_unix_s: float | None, also: Iterable[str]) -> Seal:
+    aside = () if _has_seal(path) else tuple(_set_aside(path))
     _refuse_sealed(path, open_study(path).seal, ())
     writer = StudyWriter.resume(path)
     try:
         study = open_study(path).study
         inside = sorted(child for room in (LAUNCHES, RUNS) for child in (path / room).glob("*/"))
-        closed = [child for child in inside if not (child / SEAL).exists()]
+        left_open = [child for child in inside if not _has_seal(child)]
+        closed = [child for child in left_open if folder_kind(child) in ("run", "launch")]
         for child in closed:
             recover(child, now_unix_s=now_unix_s)
         cells = tuple(_ended(cell) for cell in study.cells)
         n_lost = sum(new != old for new, old in zip(cells, study.cells, strict=True))
-        names = ", ".join(child.name for child in closed)
-        said = (
-            f"recovered: what ran the study did not live to its end; {n_lost} of {len(cells)} cells were not measured"
-        )
-        noticed = (*study.noticed, *also, said, *((f"recovered inside: {names}",) if closed else ()))
+        noticed = [*study.noticed, *also, *aside]
+        noticed.append(f"recovered: what ran the study did not live to its end; {n_lost} of {len(cells)} cells lost")
+        for said, children in (
+            ("recovered inside", closed),
+            ("left as found, neither a run nor a launch", [child for child in left_open if child not in closed]),
+        ):
+            noticed += [f"{said}: {', '.join(child.name for child in children)}"] if children else []
         now_unix_s = time.time() if now_unix_s is None else now_unix_s
-        return writer.seal(study.model_copy(update={"cells": cells, "noticed": noticed}), now_unix_s, recovered=True)
+        whole = study.model_copy(update={"cells": cells, "noticed": tuple(noticed)})
+        return writer.seal(whole, now_unix_s, recovered=True)
     finally:
         writer.close()
+
+
+def _has_seal(path: Path) -> bool:
+    """Whether a seal is there and can be read, if only by another version of this program."""
+    try:
+        found = decode_one((path / SEAL).read_bytes(), Seal, SEAL)
+    except OSError:
+        return False
+    return not isinstance(found, Problem) or found.code == "unknown_schema_version"
 
 
 def _ended(cell: Cell) -> Cell:

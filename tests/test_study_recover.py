@@ -40,7 +40,7 @@ def test_the_running_cell_is_lost_the_planned_one_dropped_and_the_rest_stands(tm
     assert [cell.state for cell in found.study.cells] == ["done", "done", "dropped", "failed"]
     assert [cell for cell in found.study.cells if cell.state == "done"] == measured
     assert found.study.cells[-1].symptom == "what ran the study ended during this cell"
-    assert "2 of 4 cells were not measured" in " ".join(seal.noticed)
+    assert "2 of 4 cells lost" in " ".join(seal.noticed)
 
 
 def test_folders_inside_are_closed_first_and_hashed_with_the_rest(tmp_path: Path) -> None:
@@ -77,3 +77,26 @@ def test_a_sealed_study_and_one_that_is_being_run_are_left_alone(tmp_path: Path)
             recover(running)
     finally:
         lock.release()
+
+
+def test_a_folder_killed_before_its_first_file_and_a_strangers_are_named_and_left(tmp_path: Path) -> None:
+    study = left_open(tmp_path)
+    (study / "runs" / "run-unborn").mkdir()
+    (study / "launches" / "notes").mkdir()
+    (study / "launches" / "notes" / "a.txt").write_text("mine")
+    seal = recover(study)
+    assert "left as found, neither a run nor a launch: notes, run-unborn" in seal.noticed
+    assert open_study(study).problems == ()
+
+
+def test_torn_seals_are_kept_as_damaged_and_made_anew(tmp_path: Path) -> None:
+    study = left_open(tmp_path)
+    run = next(iter(sorted((study / "runs").iterdir())))
+    (run / "seal.json").write_bytes(b'{"id":')
+    (study / "seal.json").write_bytes(b"")
+    seal = recover(study)
+    assert (run / "seal.json.damaged").read_bytes() == b'{"id":'
+    assert "a seal that could not be read was kept as seal.json.damaged" in seal.noticed
+    assert open_study(study).seal == seal
+    with pytest.raises(EvidenceError, match="is sealed already"):
+        recover(study)
