@@ -74,7 +74,7 @@ def trace(paths: Sequence[Path], *, run: Path | None = None) -> dict[str, Any]:
     faults = [(file, fault) for file in files if (fault := file.fault or _empty(file)) is not None]
     lanes = [(file, rank, lane) for file in files for rank in file.ranks for lane in rank.lanes.values()]
     ranks = [lane_report(*one) for one in lanes]
-    together = across(ranks, [lane for _, _, lane in lanes])
+    together = across(ranks, [lane for _, _, lane in lanes], [file.base_ns for file, _, _ in lanes])
     requests = None
     if opened is not None:
         requests, missed = alignment(opened, files)

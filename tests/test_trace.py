@@ -320,6 +320,17 @@ def test_waiting_is_not_told_apart_where_ranks_lack_or_differ(tmp_path, duration
     assert waiting["transfer_at_most_s"] is None and why in waiting["why"]
 
 
+def test_windows_that_begin_with_another_collective_are_not_matched_by_their_number(tmp_path):
+    """Rank 0 lacks its first, rank 1 its last."""
+    for rank, places in ((0, (1, 2, 3)), (1, (0, 1, 2))):
+        events = [kernel(CUSTOM, 1000 * place, 40) for place in places]
+        told = {"rank": rank, "world_size": 2}
+        write(tmp_path / f"x-TP-{rank}.trace.json.gz", events, distributedInfo=told)
+    waiting = trace(sorted(tmp_path.glob("*.gz")))["across_ranks"]["waiting"]
+    assert waiting["transfer_at_most_s"] is None
+    assert "3 of 3 collectives have no instant that all ranks spent in them" in waiting["why"]
+
+
 def test_two_windows_of_one_rank_are_not_put_together(tmp_path):
     report = trace([traces.BASE, traces.NGRAM])
     assert report["across_ranks"]["busy_min_s"] is None and "each rank once" in report["across_ranks"]["why"]
