@@ -11,6 +11,7 @@ from analysis.compare_report import Asked, compare_all
 from analysis.profiled import traces_of
 from analysis.study_check import check_study_folder
 from analysis.study_loading import load_pairs
+from analysis.tables import ms
 from analysis.trace import trace
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "sglang-2xh200"
@@ -81,24 +82,54 @@ def test_steps_and_cycles_of_the_small_shape_are_the_pages(at, name):
     assert row(arm["cycle_cost"], 2) in PAGE
 
 
-@pytest.mark.parametrize(
-    ("arm", "transfer", "shown"), [("baseline", 0.59, "| baseline, 1"), ("ngram", 0.65, "| NGRAM, 12")]
-)
-def test_both_ranks_traces_show_the_pages_collectives(at, arm, transfer, shown):
+def collectives(report: dict, positions: int) -> str:
+    """A row of the page's table of collectives, after its name."""
+    waiting = report["across_ranks"]["waiting"]
+    (n,) = {rank["collective"]["n_per_pass"] for rank in report["ranks"]}
+    each = waiting["s_per_pass"] * 1e3
+    waited = " and ".join(ms(one) for one in waiting["waited_s"])
+    return f"| {n:.0f} | {each:.2f} ms | {each / positions:.2f} ms | {waited} ms |"
+
+
+def shares(report: dict) -> str:
+    """A row of the page's table of shares, after its name: milliseconds by class, each rank's."""
+    classes = ("matrix", "attention", "collective", "copy", "other", "idle")
+    told = [[ms(rank["classes"][name]["time_s"]) for rank in report["ranks"]] for name in classes]
+    return "| " + " | ".join(" / ".join(one) for one in told) + " |"
+
+
+@pytest.mark.parametrize(("arm", "name", "positions"), [("baseline", "baseline", 1), ("ngram", "NGRAM", 12)])
+def test_both_ranks_traces_are_the_pages_rows(at, arm, name, positions):
     path = laid_out(at, f"profiled-tp2-{arm}")
     report = trace(traces_of(path), run=path)
-    assert [rank["collective"]["n_per_pass"] for rank in report["ranks"]] == [130, 130]
-    waiting = report["across_ranks"]["waiting"]
-    assert round(waiting["s_per_pass"] * 1e3, 2) == transfer
-    assert f"{shown} position" in PAGE and f"| 130 | {transfer} ms |" in PAGE
-    assert {one["prompt_id"] for window in report["requests"]["windows"] for one in window["requests"]} == {"code_01"}
+    of = f"{name}, {positions} position{'s' * (positions > 1)}"
+    assert f"\n| {of} {collectives(report, positions)}\n" in PAGE
+    assert f"\n| TP=2, {name} {shares(report)}\n" in PAGE
+    windows = report["requests"]["windows"]
+    assert {(one["prompt_id"], one["n_passes_alone"]) for window in windows for one in window["requests"]} == {
+        ("code_01", 6)
+    }
 
 
-@pytest.mark.parametrize(("arm", "transfer"), [("baseline", "1.62"), ("ngram", "2.92")])
-def test_kept_readings_of_traces_are_the_pages(arm, transfer):
+@pytest.mark.parametrize(("arm", "name", "positions"), [("baseline", "baseline", 1), ("ngram", "NGRAM", 12)])
+def test_kept_readings_of_traces_are_the_pages_rows(arm, name, positions):
     report = json.loads((EXAMPLE / "traces" / f"nop2p-{arm}.trace.json").read_bytes())
-    waiting = report["across_ranks"]["waiting"]
-    assert f"{waiting['s_per_pass'] * 1e3:.2f}" == transfer and f"| 130 | {transfer} ms |" in PAGE
+    of = f"without peer-to-peer: {name}, {positions} position{'s' * (positions > 1)}"
+    assert f"\n| {of} {collectives(report, positions)}\n" in PAGE
+    assert f"\n| no peer-to-peer, {name} {shares(report)}\n" in PAGE
     for rank in report["ranks"]:
         names = {one["name"].partition("(")[0] for one in rank["top"]["collective"]}
         assert names == {"ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "ncclDevKernel_AllGather_RING_LL"}
+
+
+def test_hosts_and_cores_are_those_of_the_pages_conditions(at):
+    names = ["tp1", "small-tp1-baseline-1", "tp2", "profiled-tp2-ngram", "nop2p-ngram-1", "small-tp2-ngram-1"]
+    found = {}
+    for name in names:
+        manifest = json.loads(next(iter(sorted(laid_out(at, name).glob("**/manifest.json")))).read_bytes())
+        hardware = manifest["hardware"]
+        found[name] = (hardware["gpus"][0]["uuid"], hardware["client_cores_usable"])
+    hosts = {name: uuid for name, (uuid, _) in found.items()}
+    assert [cores for _, cores in found.values()] == [16, 16, 32, 32, 32, 32]
+    assert hosts["tp1"] == hosts["small-tp1-baseline-1"] == hosts["tp2"]
+    assert hosts["profiled-tp2-ngram"] == hosts["nop2p-ngram-1"] == hosts["small-tp2-ngram-1"] != hosts["tp1"]
