@@ -45,7 +45,7 @@ results: setup
 	  place=$(RESULTS)/$$(basename $$(dirname $$bundle))/$$(basename $$bundle .bundle.tar.xz); \
 	  test -e $$place || $(BIN)/python -m analysis unpack $$bundle --out $$place >&2; \
 	done
-	@for name in sglang-h200/main sglang-h200/drafts sglang-2xh200/tp1 sglang-2xh200/tp2; do \
+	@for name in sglang-h200/main sglang-h200/drafts; do \
 	  $(BIN)/python -m analysis compare $(RESULTS)/$$name/study-* --markdown || exit; echo; \
 	done
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from analysis import identity
 from analysis.client_floor import unverified
+from analysis.levels import LevelView
 from analysis.loading import LoadedRun
 from analysis.request_checks import Check
 from analysis.summary_view import merged
 from analysis.tables import wrapped
+from analysis.unsent import searches
 from analysis.verdict import by_scope, overall
 from evidence.layout import folder_kind
 from evidence.records import Seal
@@ -38,6 +40,12 @@ def as_json(run: LoadedRun) -> dict[str, Any]:
         "sendings": list(facts.passes_differ.sendings) if facts.passes_differ else [],
         "checks": [_check(check) for check in run.server.checks],
         "problems": [problem._asdict() for problem in run.problems],
+        "search": _search(run),
+        "left_by_design": [
+            {"level": view.label, "n_requests": view.n_not_sent, "why": _left_why(view)}
+            for view in run.levels
+            if view.n_not_sent
+        ],
         "noticed": list(run.seal.noticed) if run.seal else [],
         "launch_missing": run.launch_missing,
         "calibration_unverified": unverified(run.manifest.calibration, run.path),
@@ -48,8 +56,10 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
     """The printed verdict; ``brief`` leaves out what agrees."""
     name, verdict = identity.arm_name(run.manifest) or "no label", overall(run.reasons)
     scopes = ", ".join(f"{scope} {said}" for scope, said in by_scope(run.reasons).items())
-    found = [f"{run.manifest.run_id}  {name}  {verdict}", *wrapped(scopes, lead="  "), ""]
-    for scopes_said, reason in merged(as_json(run)["reasons"]):
+    report = as_json(run)
+    found = [f"{run.manifest.run_id}  {name}  {verdict}", *wrapped(scopes, lead="  ")]
+    found += [*(wrapped(report["search"], lead="  search: ") if report["search"] is not None else []), ""]
+    for scopes_said, reason in merged(report["reasons"]):
         found.append(f"{reason['severity']}  {scopes_said}  {reason['code']}")
         found += [*wrapped(reason["seen"], lead="  seen:   "), *wrapped(reason["remedy"], lead="  remedy: "), ""]
     if not run.reasons:
@@ -65,6 +75,8 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
     for (state, words), names in sorted(grouped.items(), key=lambda item: STATES.index(item[0][0])):
         found += wrapped(f"{', '.join(names)}: {words}", lead=f"  {state:<16}")
     found += _of_the_calibration(run)
+    left = [f"{one['level']} ({one['n_requests']}): {one['why']}" for one in report["left_by_design"]]
+    found += ["", *wrapped("; ".join(left), lead="Requests not sent by design  ")] if left else []
     if run.server.notes:
         found += ["", "Of the server's endpoints"]
         for note in run.server.notes:
@@ -74,6 +86,18 @@ def lines(run: LoadedRun, *, brief: bool = False) -> list[str]:
         for notice in run.seal.noticed:
             found += wrapped(notice, lead="  ")
     return found
+
+
+def _search(run: LoadedRun) -> str | None:
+    if not searches(run.manifest.scenario):
+        return None
+    from analysis.search_result import result  # a sweep's numbers: much more to load, and few runs are a search
+
+    return result(run)
+
+
+def _left_why(view: LevelView) -> str:
+    return "the search did not visit it" if view.record is None else "it was ended by its time"
 
 
 def _of_the_calibration(run: LoadedRun) -> list[str]:

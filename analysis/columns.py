@@ -30,10 +30,10 @@ def segments(chunks: Sequence[ChunkMark]) -> Ints:
 def rising(values: Sequence[float | None]) -> bool:
     """No value of a column below the one before it; a column without a number in each place does not rise."""
     if isinstance(values, tuple):
-        numbers = [value for value in values if value is not None]
-        return len(numbers) == len(values) and numbers == sorted(numbers)
-    column = np.asarray(values)
-    return bool((column[1:] >= column[:-1]).all())
+        known = [value for value in values if value is not None]
+        return len(known) == len(values) and known == sorted(known)
+    numbers = _plain(values)
+    return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def run_of(chunks: Sequence[ChunkMark], first: int) -> Sequence[int]:
@@ -57,11 +57,15 @@ def arrivals_s(chunks: Sequence[ChunkMark]) -> Floats:
 
 def column(values: Sequence[int | None]) -> NDArray[Any]:
     """A packed column in the type it is packed in, without a copy; any other as ``whole`` has it."""
-    return whole(values) if isinstance(values, tuple) else np.asarray(values)
+    return whole(values) if isinstance(values, tuple) else _plain(values)
 
 
 def whole(values: Sequence[int | None]) -> Ints:
     """As 64-bit integers; a number beyond them is none of ours and is cut to the largest."""
     if isinstance(values, tuple):
         return np.array([min(value or 0, 2**62) for value in values], dtype=np.int64)
-    return np.asarray(values).astype(np.int64)
+    return _plain(values).astype(np.int64)
+
+
+def _plain(values: Sequence[float | None]) -> NDArray[Any]:
+    return np.frombuffer(values, np.uint8) if isinstance(values, bytes) else np.asarray(values)

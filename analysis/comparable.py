@@ -214,7 +214,7 @@ def compare_runs(base: LoadedRun, arm: LoadedRun) -> Comparable:
 
 
 def _parted(key: str, base: Any, arm: Any) -> Iterator[str]:
-    """Two values that differ, in words; of lists and tables as long as each other only the parts that do."""
+    """Two values that differ, in words: of tables, and of lists as long as each other, only the parts that do."""
     if isinstance(base, Mapping) and isinstance(arm, Mapping):
         pairs = [(f"{key}.{name}", base.get(name), arm.get(name)) for name in dict.fromkeys([*base, *arm])]
     elif isinstance(base, list | tuple) and isinstance(arm, list | tuple) and len(base) == len(arm):

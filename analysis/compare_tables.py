@@ -40,7 +40,7 @@ def ratio_cells(group: Fields, notes: Notes) -> list[str]:
         shown = notes.dash(why.get("interval"))
     else:
         shown = interval(group["interval"])
-    mde = notes.dash(why.get("mde")) if group["mde"] is None else percent(group["mde"])
+    mde = notes.dash(why.get("mde")) if group["mde_crossed"] is None else percent(group["mde_crossed"])
     return [size, number(group["ratio"], 3), shown, mde, group["verdict"]]
 
 

@@ -9,15 +9,16 @@ from typing import Any
 from analysis import compare_tables as tables
 from analysis import speculation_tables
 from analysis.compare_tables import interval, percent
-from analysis.tables import Notes, one_line, table, wrapped
+from analysis.control import doubt
+from analysis.tables import Notes, running, table, wrapped
 
 Fields = Mapping[str, Any]
 LONGEST_SYMPTOM = 300
 RULE = (
     "size: launches x prompts; ratio: geometric mean over prompts and launches of arm / baseline decode rate, above 1"
     " is faster; its interval is the crossed t interval, in which prompts and launches both vary. MDE: the least"
-    " difference that launches like these would show with power 80 %. equal, valid: of the answers compared, of those"
-    " judged."
+    " difference that launches and prompts like these would show with power 80 %. equal, valid: of the answers"
+    " compared, of those judged."
 )
 
 
@@ -118,8 +119,8 @@ def _control_sentence(report: Fields) -> str:
     if control is None:
         return f"none: {report['why']['control']}. {said}".strip()
     verdict = sentence(control)
-    if control.get("agrees_with_itself") is False:
-        verdict += ". The baseline differs from itself: what moves it moves the arms too, and their intervals miss it"
+    if (differs := doubt(control)) is not None:
+        verdict += f". {differs}: what moves it moves the arms too, and their intervals miss it"
     return f"the baseline against itself. {said}{verdict}"
 
 
@@ -225,5 +226,5 @@ def _gate(gate: Fields | None) -> list[str]:
 
 
 def _clipped(text: str) -> str:
-    said = one_line(text)
+    said = running(text)
     return said if len(said) <= LONGEST_SYMPTOM else f"{said[: LONGEST_SYMPTOM - 3]}..."

@@ -65,6 +65,7 @@ class Group:
             "prompt_sampling_interval": _list(None if found is None else found.prompt_sampling),
             "mde": None if judged is None else judged.mde,
             "mde_prompts": None if judged is None else judged.mde_prompts,
+            "mde_crossed": None if judged is None else judged.mde_crossed,
             "verdict": "not resolved" if judged is None else judged.verdict,
             "because": self.why if judged is None else judged.because,
             "margin": None if judged is None else judged.margin,

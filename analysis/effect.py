@@ -12,7 +12,8 @@ The rule, on the crossed interval (``analysis.paired``) and a margin fixed befor
 Least detectable effect (power 80 %, two-sided 5 %): (t(.975, K-1) + t(.80, K-1)) s / sqrt(K), with s the standard
 deviation of K independent log ratios: approximate, since it leaves out the non-central t. It is a log ratio, so
 0.03 stands for about 3 %. ``mde`` takes the launches' log ratios as its K values; ``mde_prompts`` takes the prompts'.
-Differences smaller than the larger of the two may be there and stay unseen.
+``mde_crossed`` takes the error and the degrees of freedom of the crossed interval, so that it is never within it: what
+a table shows beside that interval. Smaller differences may be there and stay unseen.
 """
 
 import math
@@ -42,6 +43,7 @@ class Judged:
     mde: float | None
     mde_why: str | None
     mde_prompts: float | None
+    mde_crossed: float | None
 
 
 def judge(found: Crossed, *, margin: float = MARGIN) -> Judged:
@@ -60,6 +62,7 @@ def judge(found: Crossed, *, margin: float = MARGIN) -> Judged:
         mde=by_launch,
         mde_why=None if by_launch is not None else "it needs two launches that differ",
         mde_prompts=by_prompt,
+        mde_crossed=_crossed(found),
     )
 
 
@@ -72,10 +75,19 @@ def least_detectable(log_ratios: Sequence[float]) -> float | None:
     return None if spread <= NO_SPREAD else detectable(spread, count)
 
 
+def _crossed(found: Crossed) -> float | None:
+    if found.interval is None or found.variance is None or found.df is None:
+        return None
+    return _reach(found.df) * math.sqrt(found.variance)
+
+
 def detectable(spread: float, count: int) -> float:
     """The least detectable effect for a standard deviation and a number of launches: what a plan can promise."""
-    reach = t_quantile(1 - ALPHA / 2, count - 1) + t_quantile(POWER, count - 1)
-    return reach * spread / math.sqrt(count)
+    return _reach(count - 1) * spread / math.sqrt(count)
+
+
+def _reach(df: float) -> float:
+    return t_quantile(1 - ALPHA / 2, df) + t_quantile(POWER, df)
 
 
 def equivalence_p(found: Crossed, margin: float) -> float | None:

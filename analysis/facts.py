@@ -62,7 +62,10 @@ class LevelFacts:
     steady_asked_s: float | None = None
     e2e_median_s: float | None = None
     achieved_ratio: float | None = None  # of the scheduled rate; open loop only
-    lag_p99_s: float | None = None
+    open_loop: bool = False  # requests come by a schedule, and there are no users
+    lag_p99_s: float | None = None  # by nearest rank, however few the arrivals
+    lag_max_s: float | None = None
+    n_lags: int = 0
     ttft_median_s: float | None = None
     n_cap_hits: int | None = None
     schedule_differs: str | None = None  # a send lag on record that is not the one from the schedule

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from analysis.facts import LevelFacts, Scope
+from evidence.quantiles import FLOORS
 
 LEAST_RATE = 0.95  # of the rate an open loop was to send at, over the same arrivals
 LAG_SHARE = 0.1  # of the median TTFT
@@ -31,6 +32,15 @@ LEVEL_REMEDIES: dict[str, str] = {
     "schedule_differs": "send lags and instants contradict plan and level records: restore them, or repeat the run",
     "cached_shares_differ": "use cache policy `cold` (it salts prompts), or prompts of their own for each level",
 }
+OPEN_LOOP_REMEDIES: dict[str, str] = {
+    "no_steady_window": "plan more arrivals a level, over the time of several answers",
+    "steady_window_short": "plan more arrivals a level, over the time of several answers: this one is mostly the first"
+    " and the last of them",
+}
+CUT_REMEDIES: dict[str, str] = {
+    "level_incomplete": "let the run finish: it was stopped, and a part of a level is another mix",
+    "drain_incomplete": "let the run finish: its stop cut these requests off",
+}
 _WORDS: dict[str, str] = {
     "level_not_recorded": "levels.jsonl has no line of",
     "level_incomplete": "levels that did not send their plan",
@@ -50,10 +60,13 @@ class Limit(NamedTuple):
     code: str
     scope: Scope
     seen: str
+    remedy: str
 
 
-def level_limits(levels: Sequence[LevelFacts]) -> Iterator[Limit]:
-    """Every kind of limit that holds at a level."""
+def level_limits(levels: Sequence[LevelFacts], *, was_stopped: bool = False) -> Iterator[Limit]:
+    """Every kind of limit that holds at a level, with the remedy that fits; ``was_stopped``: a signal ended the run."""
+    fitting = LEVEL_REMEDIES | (OPEN_LOOP_REMEDIES if any(one.open_loop for one in levels) else {})
+    fitting |= CUT_REMEDIES if was_stopped else {}
     found: tuple[tuple[str, Scope, list[tuple[str, str]]], ...] = (
         ("level_not_recorded", "run", [(one.label, "") for one in levels if one.no_record]),
         ("level_incomplete", "run", [(one.label, _left(one)) for one in levels if one.n_left or one.stopped]),
@@ -69,7 +82,7 @@ def level_limits(levels: Sequence[LevelFacts]) -> Iterator[Limit]:
         if at:
             said = "; ".join(f"{label} ({what})" if what else label for label, what in at[:SHOWN])
             more = f" and {len(at) - SHOWN} more" if at[SHOWN:] else ""
-            yield Limit(code, scope, f"{_WORDS[code]}: {said}{more}")
+            yield Limit(code, scope, f"{_WORDS[code]}: {said}{more}", fitting[code])
 
 
 def _left(level: LevelFacts) -> str:
@@ -86,7 +99,9 @@ def _late(level: LevelFacts) -> str | None:
     lag_s, ttft_s = level.lag_p99_s, level.ttft_median_s
     if lag_s is None or not ttft_s or lag_s <= LAG_SHARE * ttft_s:
         return None
-    return f"p99 {lag_s:.4f} s beside a median TTFT of {ttft_s:.4f} s"
+    many = level.n_lags >= FLOORS[99] or level.lag_max_s is None
+    said = f"p99 {lag_s:.4f} s" if many else f"up to {level.lag_max_s:.4f} s in {level.n_lags} arrivals"
+    return f"{said} beside a median TTFT of {ttft_s:.4f} s"
 
 
 def _short(level: LevelFacts) -> str | None:

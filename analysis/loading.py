@@ -19,7 +19,7 @@ from analysis.request_checks import not_observable
 from analysis.run_clock import RunClock, run_clock
 from analysis.server import ServerSide, server_side
 from analysis.unread_answers import unread_answers
-from analysis.unsent import unsent_by_design
+from analysis.unsent import unsent_by_design, without_these
 from analysis.verdict import Reason, judge
 from evidence.errors import EvidenceError, Problem
 from evidence.gpu_records import GpuSample
@@ -87,6 +87,8 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     begun = frozenset([*(one.plan_id for one in run.started), *(one.plan_id for one in run.requests)])
     noticed = run.seal.noticed if run.seal is not None else ()
     unsent = unsent_by_design(run.plan, begun, run.levels, run.manifest.scenario, noticed=noticed)
+    away = elsewhere(run.path, run.kept)
+    problems = problems if away else without_these(problems, unsent, begun, run.plan)
     everything = {str(line["plan_id"]): line for line in run.plan}
     plan = tuple(line for plan_id, line in everything.items() if plan_id not in unsent) if unsent else run.plan
     launch, launch_path, launch_missing = _cited_launch(run)
@@ -96,7 +98,7 @@ def _loaded(path: Path, raw_limit_bytes: int | None) -> LoadedRun:
     run = replace(run, plan=plan, requests=tuple(row.request for row in rows))
     speculative = identity.speculative(run.manifest, launch)
     server = server_side(run, speculative=speculative, more_checks=(against_raw,))
-    if elsewhere(run.path, run.kept):
+    if away:
         server = replace(server, checks=tuple(not_observable(one.name, LINES_ELSEWHERE) for one in server.checks))
     ended = {(request.worker, request.sequence) for request in run.requests}
     unended = tuple(one for one in run.started if (one.worker, one.sequence) not in ended)

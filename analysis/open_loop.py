@@ -17,7 +17,7 @@ import numpy as np
 from analysis.measures import Row
 from analysis.run_clock import RunClock
 from evidence.level_records import Level
-from evidence.quantiles import distribution, nearest_rank
+from evidence.quantiles import FLOORS, distribution, nearest_rank
 from evidence.records import Request
 
 AGREES_S = 0.001  # between a send lag on record and that of the schedule; honest ones agree to nanoseconds
@@ -33,13 +33,15 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenLoop:
-    """Rates in requests a second; ``lag_p99_s`` by nearest rank whatever the number of requests, as a bound."""
+    """Rates in requests a second; ``lag_p99_s`` by nearest rank whatever the number of requests, as a bound;
+    it is shown where there are enough of them for one."""
 
     scheduled_rate_per_s: float | None
     achieved_rate_per_s: float | None
     lag_median_s: float | None
     lag_p99_s: float | None
     lag_max_s: float | None
+    n_lags: int
     ttft_median_s: float | None
     n_cap_hits: int | None
     differs: str | None = None  # a request whose send lag is not that of the schedule
@@ -56,7 +58,11 @@ class OpenLoop:
             "achieved_rate_per_s": self.achieved_rate_per_s,
             "scheduled_rate_per_s": self.scheduled_rate_per_s,
             "achieved_ratio": self.achieved_ratio,
-            "send_lag_s": {"median": self.lag_median_s, "p99": self.lag_p99_s, "max": self.lag_max_s},
+            "send_lag_s": {
+                "median": self.lag_median_s,
+                "p99": self.lag_p99_s if self.n_lags >= FLOORS[99] else None,
+                "max": self.lag_max_s,
+            },
         }
 
 
@@ -82,12 +88,15 @@ def open_loop(rows: Sequence[Row], record: Level | None, clock: RunClock, schedu
     lags, differs = _lags(list(sent.values()), record, clock, schedule)
     if not lags:
         why["send_lag_s"] = "no request carries its send lag"
+    elif len(lags) < FLOORS[99]:
+        why["send_lag_s"] = f"p99 needs {FLOORS[99]} values, there are {len(lags)}"
     return OpenLoop(
         scheduled_rate_per_s=asked,
         achieved_rate_per_s=achieved,
         lag_median_s=nearest_rank(lags, 50) if lags else None,
         lag_p99_s=nearest_rank(lags, 99) if lags else None,
         lag_max_s=lags[-1] if lags else None,
+        n_lags=len(lags),
         ttft_median_s=distribution(value for value in ttft_s if value is not None).median,
         n_cap_hits=None if record is None else max(record.n_cap_hits or 0, _cap_hits(sent, record, clock, schedule)),
         differs=differs,

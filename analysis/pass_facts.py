@@ -35,11 +35,18 @@ def passes_differ(rows: Sequence[Row], *, silent_zero: bool = False) -> Differin
         by_sending[row.request.repeat].append(row)
     if len(by_sending) < 2:
         return None
+    # A search sends levels in another order than the plan has them.
+    by_sending = dict(enumerate(sorted(by_sending.values(), key=_first_sent_s)))
     ours, shares = _shares(by_sending, silent_zero)
     rates = _rates(by_sending)
     cached = f"prompt tokens from a cache: {ours:.0%} when first sent, "
     seen = [*([cached + ", ".join(_some(shares))] if shares else []), *_some(rates)]
     return Differing("; ".join(seen), (*(cached + share for share in shares), *rates)) if seen else None
+
+
+def _first_sent_s(rows: Sequence[Row]) -> float:
+    """Unix time of the first of them that was sent."""
+    return min((at for row in rows if (at := row.request.sent_at_unix_s) is not None), default=math.inf)
 
 
 def _some(told: Sequence[str]) -> list[str]:

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analysis.control import doubt
+
 Word = Literal["on", "off", "no difference", "not resolved", "no decision"]
 WORDS: Mapping[str, Word] = {
     "faster": "on",
@@ -60,6 +62,9 @@ def control_doubt(compared: Fields) -> str | None:
     control = compared.get("control")
     if not isinstance(control, Mapping):
         return None
+    whole = doubt(control)
+    if whole is not None and not control.get("interval"):
+        return f"{whole}."
     groups = {"all prompts": control, **(control.get("by_domain") or {})}
     differing = [
         f"{shown_domain(name)} {ratio_text(group['interval'][0])} to {ratio_text(group['interval'][1])}"
@@ -68,8 +73,9 @@ def control_doubt(compared: Fields) -> str | None:
     ]
     if not differing:
         return None
+    lead = "" if whole is None else f"{whole}. "
     return (
-        f"The control does not agree with itself: launches of the one baseline differ ({'; '.join(differing)})."
+        f"{lead}The control does not agree with itself: launches of the one baseline differ ({'; '.join(differing)})."
         " Something beside the arm moves the rate, and effects of that size show nothing."
     )
 
@@ -102,14 +108,14 @@ def _arm(arm: Fields, planned: bool, compared: Fields) -> Decision:
         said = shortened(str(_why(arm, "ratio") or arm.get("because") or "no ratio"))
         return Decision(arm=name, sentence=f"no decision: {said}", domains=(), limits=())
     refused = _no_decision(arm, planned)
+    against = tuple(one for one in [control_doubt(compared)] if one is not None)
     groups: Mapping[str, Fields] = arm.get("by_domain") or {}
     control = (compared.get("control") or {}).get("by_domain") or {}
     domains = tuple(_domain(domain, group, refused, control.get(domain) or {}) for domain, group in groups.items())
     if refused is not None:
-        return Decision(arm=name, sentence=f"no decision: {refused}", domains=domains, limits=())
+        return Decision(arm=name, sentence=f"no decision: {refused}", domains=domains, limits=against)
     sentence = _sentence(domains) or f"{WORDS.get(str(arm.get('verdict')), 'not resolved')} for the whole mix"
-    doubt = control_doubt(compared)
-    limits = ((doubt,) if doubt else ()) + _limits(arm, domains)
+    limits = against + _limits(arm, domains)
     return Decision(arm=name, sentence=sentence, domains=domains, limits=limits)
 
 

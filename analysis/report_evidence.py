@@ -52,6 +52,10 @@ def of_run(run: RunView, beside: Path, *, first: RunView | None = None, open_: b
     )
 
 
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 'es'}"
+
+
 def of_study(view: StudyView, beside: Path) -> Markup:
     """The study's own record and its cells in the order run."""
     study = view.folder.study
@@ -61,8 +65,8 @@ def of_study(view: StudyView, beside: Path) -> Markup:
         ("sealed", "no" if view.folder.seal is None else when(view.folder.seal.sealed_at_unix_s)),
         ("baseline", study.baseline),
         ("arms", ", ".join(study.arms)),
-        ("design", f"{study.launches} paired launches x {study.passes} passes, {study.control_launches} control, order"
-         f" {study.order}, seed {study.seed}"),
+        ("design", f"{_counted(study.launches, 'paired launch')} x {_counted(study.passes, 'pass')}, "
+         f"{study.control_launches} control, order {study.order}, seed {study.seed}"),
         ("study file SHA-256", tag("code", study.file_sha256)),
         ("scenario SHA-256", tag("code", study.scenario_sha256)),
     ]  # fmt: skip

@@ -74,6 +74,11 @@ class RunView:
         return f"{self.arm}{' (control)' if self.role == 'control' else ''}, launch {self.pair}"
 
     @property
+    def series(self) -> str:
+        """What its requests are shown as beside those of other runs: the arm, the control apart from its baseline."""
+        return f"{self.arm} (control)" if self.role == "control" else self.arm
+
+    @property
     def engine_speculates(self) -> bool | None:
         return self.loaded.server.speculative
 
@@ -127,10 +132,10 @@ def domains_of(runs: Sequence[RunView]) -> list[str]:
     return sorted({entry.request.domain for run in runs for entry in run.measured})
 
 
-def arms_of(runs: Sequence[RunView]) -> list[str]:
-    """The arms in order of appearance, the baseline first."""
-    ordered = sorted(runs, key=lambda run: run.role != "baseline")
-    return list(dict.fromkeys(run.arm for run in ordered))
+def series_of(runs: Sequence[RunView]) -> list[str]:
+    """The arms in order of appearance, the baseline first and the control last."""
+    ordered = sorted(runs, key=lambda run: (run.role == "control", run.role != "baseline"))
+    return list(dict.fromkeys(run.series for run in ordered))
 
 
 def _acceptance(loaded: LoadedRun, request: Request) -> Mapping[str, Any] | None:

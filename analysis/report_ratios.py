@@ -3,10 +3,11 @@
 Nothing is computed here. What has no number has a dash, and its reason stands under the tables.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis.compare_tables import percent
 from analysis.report_comparison import entries, why_of
 from analysis.report_decision import ratio_text, shortened
 from analysis.report_html import Child, Markup, Whys, details, join, number, slug, table, tag
@@ -14,13 +15,13 @@ from analysis.report_requests import href
 from analysis.report_study import StudyView
 
 Fields = Mapping[str, Any]
-_RATIO = ("launches", "pairs", "ratio", "interval", "least seen", "verdict")
+_RATIO = ("launches", "pairs", "ratio", "interval", "MDE", "verdict")
 _BESIDE = ("TTFT ratio", "E2E ratio", "answers equal", "valid", "accepted", "tokens/step", "cost")
 _OTHERS = ("arm", "ratio of medians", "median of ratios", "ratio of means", "all tokens / all time", "its interval")
 _NOTE = (
     "Ratio: geometric mean of paired per-prompt decode rates, above 1 is faster; TTFT and E2E are times, there below 1"
-    " is faster. Interval: crossed random effects (prompts and launches) at 95 %. Least seen: the smallest difference"
-    " that these launches would have shown, as a part of the ratio; below it a difference may be there and stay unseen."
+    " is faster. Interval: crossed random effects (prompts and launches) at 95 %. MDE: the least difference that"
+    " launches like these would show with power 80 %; below it a difference may be there and stay unseen."
     " Answers equal: beside the baseline's. Valid: by the prompts' own checks. Cost: a step's time over the baseline's"
     " time a token, which is also the tokens a step at which speculation breaks even."
 )
@@ -137,7 +138,7 @@ class _Tables:
             *[number(entry.get(name), str(entry.get(name)), f"{path}.{name}") for name in ("n_launches", "n_pairs")],
             tag("a", ratio, href=f"#{slug('pairs', arm, domain)}") if entry.get("ratio") is not None else ratio,
             self._span(entry.get("interval"), f"{path}.interval", why_of(entry, "interval")),
-            self._plain(entry.get("mde"), f"{path}.mde", why_of(entry, "mde"), digits=4),
+            self._plain(entry.get("mde"), f"{path}.mde", why_of(entry, "mde"), shown=percent),
             tag("span", entry.get("verdict") or "no verdict", title=None if because is None else str(because)),
         ]
 
@@ -163,7 +164,7 @@ class _Tables:
         ends = [number(end, ratio_text(end), f"{path}.{place}") for place, end in enumerate(bounds)]
         return join([ends[0], " to ", ends[1]])
 
-    def _plain(self, value: Any, path: str, why: str | None, *, digits: int | None = None) -> Markup:
+    def _plain(self, value: Any, path: str, why: str | None, *, shown: Callable[[float], str] = ratio_text) -> Markup:
         if value is None:
             return self.whys.dash(why)
-        return number(value, ratio_text(value) if digits is None else f"{value:.{digits}f}", path)
+        return number(value, shown(value), path)

@@ -17,7 +17,7 @@ from analysis import (
 )
 from analysis.report_capacity import capacity_section
 from analysis.report_decision import decide
-from analysis.report_gather import RunView, arms_of, domains_of
+from analysis.report_gather import RunView, domains_of, series_of
 from analysis.report_html import Child, Markup, details, join, prose, slug, tag
 from analysis.report_page import Section, figure, limits, page, section, sections
 from analysis.report_rows import rows_each
@@ -137,7 +137,7 @@ def _data(runs: Sequence[RunView], kind: str) -> tuple[dict[str, Any], list[str]
     shown = [
         {
             "name": run.name,
-            "arm": run.arm,
+            "arm": run.series,
             "role": run.role,
             "pair": run.pair,
             "id": run.id,
@@ -152,7 +152,7 @@ def _data(runs: Sequence[RunView], kind: str) -> tuple[dict[str, Any], list[str]
     return {
         "kind": kind,
         "domains": domains,
-        "arms": arms_of(runs),
+        "arms": series_of(runs),
         "runs": shown,
         "requests": requests,
         "levels": report_numbers.level_points(runs),

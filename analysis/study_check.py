@@ -19,6 +19,7 @@ from analysis.study_loading import CellRun, Material, load_study
 from analysis.verdict import Severity, Verdict
 from evidence.errors import EvidenceError
 from evidence.layout import STUDY
+from evidence.recover import ENDED
 from evidence.study_records import Cell, Study
 from evidence.verify import verify
 
@@ -151,7 +152,9 @@ def _cells(material: Material) -> Iterator[StudyReason]:
         if lost.stage == "read":
             yield _reason("cell_unreadable", "INVALID", seen, lost.cell)
         else:
-            yield _reason(codes[lost.state], "DEGRADED", seen, lost.cell)
+            found = _reason(codes[lost.state], "DEGRADED", seen, lost.cell)
+            ended = str(lost.symptom).startswith(ENDED)
+            yield replace(found, remedy=REMEDIES["recovered"]) if ended else found
 
 
 def _mismatches(one: CellRun, cited: Mapping[str | None, int], started: Mapping[str | None, int]) -> Iterator[str]:

@@ -141,7 +141,8 @@ def _floor(report: Fields) -> list[str]:
         if floors
     )
     n_without = sum(not floors for floors in report["client_floor_s"].values())
-    said = [*told, *([f"{n_without} of {len(report['client_floor_s'])} runs cite none"] if n_without else [])]
+    none = f"{n_without} of {len(report['client_floor_s'])} runs cite none (`python -m study calibrate` measures it)"
+    said = [*told, *([none] if n_without else [])]
     return [*wrapped("; ".join(said), lead="client floor: "), ""]
 
 

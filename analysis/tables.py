@@ -50,7 +50,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequenc
 def wrapped(text: str, *, lead: str = "") -> list[str]:
     """The text in lines of at most 100 columns, later lines indented to stand under the first one's text."""
     return textwrap.wrap(
-        lead + one_line(text),
+        lead + running(text),
         width=WIDTH,
         subsequent_indent=" " * len(lead),
         break_long_words=False,
@@ -61,6 +61,11 @@ def wrapped(text: str, *, lead: str = "") -> list[str]:
 def one_line(text: str) -> str:
     """The text with control characters (new lines, escapes) made visible, so that data cannot move the cursor."""
     return "".join(char if char.isprintable() or char == " " else repr(char)[1:-1] for char in text)
+
+
+def running(text: str) -> str:
+    """As ``one_line``, a space for each new line: for words within a sentence."""
+    return one_line(text.replace("\r\n", " ").replace("\n", " "))
 
 
 def width(text: str) -> int:

@@ -53,6 +53,8 @@ def _waiting(
     world = next((rank["world_size"] for rank in ranks if rank["world_size"] is not None), None)
     if world is not None and world != len(ranks):
         return found | {"why": f"traces of {len(ranks)} of {world} ranks were given: the last to arrive may be another"}
+    if len({rank["rank"] for rank in ranks}) < len(ranks):
+        return found | {"why": "two of the lanes are of one rank"}
     if len({base is None for base in bases_ns}) > 1:
         return found | {"why": "not every trace says from which instant its times count"}
     spans = [_collectives(lane, base or 0) for lane, base in zip(lanes, bases_ns, strict=True)]

@@ -35,6 +35,7 @@ FLOOR_DEGRADES = 0.1  # client floor as a share of the metric's median
 FLOOR_INVALIDATES = 0.5
 STEP_S = 0.001  # both clocks are slewed alike: a change of their difference beyond reading errors is a step
 
+CUT_OFF = "let the run finish: its stop cut these requests off, and nothing else failed"
 REMEDIES: dict[str, str] = {
     "not_sealed": "wait for the run's end, or close the folder with `python -m analysis recover RUN`; repeat the run",
     "recovered": "repeat the run; read this one for what happened until its recorder ended",
@@ -122,12 +123,13 @@ def by_scope(reasons: Sequence[Reason]) -> dict[Scope, Verdict]:
     return {scope: overall([r for r in reasons if r.scope in ("run", scope)]) for scope in SCOPES}
 
 
-def _degraded(code: str, scope: Scope, seen: str) -> Reason:
-    return Reason(code=code, severity="DEGRADED", scope=scope, seen=seen, remedy=REMEDIES[code])
+def _degraded(code: str, scope: Scope, seen: str, remedy: str | None = None) -> Reason:
+    """``remedy``: one that fits better than the code's own."""
+    return Reason(code=code, severity="DEGRADED", scope=scope, seen=seen, remedy=remedy or REMEDIES[code])
 
 
-def _invalid(code: str, scope: Scope, seen: str) -> Reason:
-    return Reason(code=code, severity="INVALID", scope=scope, seen=seen, remedy=REMEDIES[code])
+def _invalid(code: str, scope: Scope, seen: str, remedy: str | None = None) -> Reason:
+    return Reason(code=code, severity="INVALID", scope=scope, seen=seen, remedy=remedy or REMEDIES[code])
 
 
 def _listed(items: Sequence[str], limit: int = 3) -> str:
@@ -187,7 +189,9 @@ def _failures(facts: RunFacts) -> Iterator[Reason]:
             many = n_lost > TOLERATED_FAILURES and n_lost > TOLERATED_SHARE * facts.measured_started
             seen = f"{n_lost} of {facts.measured_started} measured requests did not complete: "
             seen += _counted(lost, facts.error_said)
-            yield (_invalid if many else _degraded)("requests_failed", scope, seen)
+            by_stop = facts.stopped is not None and set(lost) == {"cancelled"}
+            remedy = CUT_OFF if by_stop else None
+            yield (_invalid if many else _degraded)("requests_failed", scope, seen, remedy)
     if facts.warmup_failed:
         yield _degraded(
             "warmup_failed", "latency", f"of the warm-up requests {_counted(facts.warmup_failed, facts.error_said)}"
@@ -285,8 +289,9 @@ def _late(scope: Scope, late: Late) -> Iterator[Reason]:
 
 
 def _levels(facts: RunFacts) -> Iterator[Reason]:
-    for limit in level_limits(facts.levels):
-        yield (_invalid if limit.code in INVALIDATE else _degraded)(limit.code, limit.scope, limit.seen)
+    for limit in level_limits(facts.levels, was_stopped=facts.stopped is not None):
+        say = _invalid if limit.code in INVALIDATE else _degraded
+        yield say(limit.code, limit.scope, limit.seen, limit.remedy)
     if facts.gpu_shared:
         for scope in TIMES:
             yield _degraded("gpu_shared", scope, facts.gpu_shared)

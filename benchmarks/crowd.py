@@ -42,6 +42,7 @@ class SimulatedRecorder:
             timeout_s=60.0,
             stall_s=None,
             wire_limit_bytes=1 << 40,
+            first_line=None,
         )
 
     def notice(self, text: str) -> None:

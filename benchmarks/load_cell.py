@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks import stream_transports as transports
 from benchmarks.stream_client import measure, pool
+from infra.fake.schedule import answer_s
 
 
 def settle(core: int | None, realtime: bool) -> bool:
@@ -38,7 +39,9 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
     if way == "wire":
         receive = transports.wire_on_gevent
     else:
-        client = transports.OpenAiTransports(url)
+        from benchmarks.openai_transports import OpenAiTransports
+
+        client = OpenAiTransports(url)
         receive = {"openai-bytes": client.iter_bytes, "openai-chunks": client.chunks}[way]
     gap_s = 1 / asked["chunks_per_s"]
     fake = {"ttft_s": asked["ttft_s"], "gap_s": gap_s, "cadence": True}
@@ -60,7 +63,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
         if not sys.stdin.readline():
             raise SystemExit("nobody waits for this cell any more")
     n_tokens = asked["n_tokens"]
-    spread_s = min(1.0, asked["ttft_s"] + gap_s * n_tokens)
+    spread_s = min(1.0, answer_s(n_tokens, ttft_s=asked["ttft_s"], gap_s=gap_s))
     cell = measure(receive, load(asked["n_requests"], n_tokens, spread_s))
     row = pool([cell])
     return {"realtime": realtime, "load_1m": os.getloadavg()[0]} | {k: v for k, v in row.items() if "repeat" not in k}

@@ -34,13 +34,15 @@ import psutil
 
 from benchmarks.client_load import ROOT, cores, may_be_realtime
 from benchmarks.peer_tools import SCENARIO, TOOLS, Tool
+from evidence.quantiles import nearest_rank
 from evidence.reading import open_run
+from infra.fake.schedule import answer_s
 from infra.fake_engine import running_fake_engine
 
 TTFT_MS, GAP_MS, N_TOKENS, N_ROUNDS = 50.0, 10.0, 64, 10
-REQUEST_S = (TTFT_MS + GAP_MS * (N_TOKENS - 1)) / 1e3
+REQUEST_S = answer_s(N_TOKENS, ttft_s=TTFT_MS / 1e3, gap_s=GAP_MS / 1e3)
 LIMIT_S = 240.0
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h: what a tool leaves running becomes ours to end, and its CPU is counted
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 Row = dict[str, Any]
 
 
@@ -68,7 +70,7 @@ def measured(name: str, program: str, url: str, n_streams: int, tokenizer: str, 
 
 def _run(argv: list[str], told: Any) -> Row:
     """Exit code (None: it was killed when its time was up), CPU of all processes, the largest sum of their memory."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, others = resource.getrusage(resource.RUSAGE_CHILDREN), _descendants()
     peak, over = [0], threading.Event()
     env = os.environ | {"OPENAI_API_KEY": "none"}
     process = subprocess.Popen(
@@ -84,15 +86,46 @@ def _run(argv: list[str], told: Any) -> Row:
     finally:
         over.set()
         watcher.join()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-process.pid, 0)
+        _end(process, others)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return {"exit_code": exit_code, "cpu_s": cpu_s, "peak_mb": peak[0] / 1e6}
+
+
+def _descendants() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _end(process: subprocess.Popen[bytes], others: set[psutil.Process]) -> None:
+    """Kills and reaps the tool and what it left running: its process group, and all descendants of ours but ``others``.
+
+    Those in a session of their own are among them for as long as a parent leads to us. Where ``_adopting`` had no
+    effect, one whose parent has ended is beyond reach: it runs on, and its CPU is not counted.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    while left := _descendants() - others:  # again, for those that came to us when their parent ended
+        for one in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        for one in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(one.pid, 0)
+    process.wait()
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Processes whose parent ends become children of this one meanwhile, where the system is Linux."""
+    if sys.platform != "linux":
+        yield
+        return
+    system = ctypes.CDLL(None)
+    system.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        system.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def _watch(pid: int, peak: list[int], over: threading.Event) -> None:
@@ -131,7 +164,7 @@ def _recorded(folder: Path) -> Row:
     return {
         "ttft_ratio": statistics.median(at[0] for at in instants) * 1e3 / TTFT_MS,
         "token_ratio": statistics.median((at[-1] - at[0]) / (N_TOKENS - 1) for at in instants) * 1e3 / GAP_MS,
-        "gap_p99_ratio": gaps[-(-99 * len(gaps) // 100) - 1] * 1e3 / GAP_MS,
+        "gap_p99_ratio": nearest_rank(gaps, 99) * 1e3 / GAP_MS,
         "requests_per_s": len(done) / drained_s,
     }
 
@@ -182,12 +215,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", type=Path)
     args = parser.parse_args(argv)
     programs = _programs(parser, args)
-    if hasattr(os, "sched_getaffinity"):
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     found: list[Row] = []
-    for row in rows(programs, args.streams, args.repeats, str(Path(args.tokenizer).resolve())):
-        found.append(row)
-        print(json.dumps(row), file=sys.stderr, flush=True)
+    with _adopting():
+        for row in rows(programs, args.streams, args.repeats, str(Path(args.tokenizer).resolve())):
+            found.append(row)
+            print(json.dumps(row), file=sys.stderr, flush=True)
     print_table(found)
     if args.json:
         args.json.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")

@@ -30,6 +30,7 @@ from pathlib import Path
 from benchmarks.client_load import ROOT, TTFT_S, may_be_realtime
 from benchmarks.process_table import Row, print_table, table, with_multiples
 from benchmarks.whole_run import whole_run
+from infra.fake.schedule import answer_s
 from infra.fake_engine import FakeEngineError, running_fake_engine
 
 PER_S = 50.0
@@ -141,7 +142,7 @@ def of_cells(rows: Sequence[Row], n_streams: int, repeat: int, seconds: float) -
 
     Offered is what a client gets that is never late, over the same time: the spread of the beginnings is in it.
     """
-    one_s = TTFT_S + n_tokens_in(seconds) / PER_S
+    one_s = answer_s(n_tokens_in(seconds), ttft_s=TTFT_S, gap_s=1 / PER_S)
     spread_s = min(1.0, one_s) * (n_streams - 1) / n_streams
     offered_per_s = n_streams * N_REQUESTS * n_tokens_in(seconds) / (spread_s + N_REQUESTS * one_s)
     each = {

@@ -160,6 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         monkey.patch_all()
     from benchmarks import stream_transports as transports
+    from benchmarks.openai_transports import OpenAiTransports
+    from infra.fake.schedule import answer_s
     from infra.fake_engine import running_fake_engine
 
     conditions = settle(args.realtime) | {
@@ -170,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     fake = {"ttft_s": args.ttft_s, "gap_s": args.gap_s, "sync": args.sync}
     priority = 20 if conditions["realtime"] else None
     with running_fake_engine(cpu=conditions["server_core"], realtime=priority, spin_us=args.spin_us) as engine:
-        client = transports.OpenAiTransports(engine.url)
+        client = OpenAiTransports(engine.url)
         conditions["openai"] = client.version
         ways = {
             "wire": transports.wire_on_gevent if args.loop == "gevent" else transports.wire_on_selector,
@@ -194,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for _ in range(args.repeats):
             for n_streams in args.streams:
                 for name, way in ways.items():
-                    request_s = args.ttft_s + args.gap_s * args.n_tokens
+                    request_s = answer_s(args.n_tokens, ttft_s=args.ttft_s, gap_s=args.gap_s)
                     cell = measure(way, load(n_streams, args.requests, args.n_tokens, request_s))
                     cells.setdefault((n_streams, name), []).append(cell)
     rows = [{"n_streams": n, "transport": name} | pool(repeats) for (n, name), repeats in cells.items()]

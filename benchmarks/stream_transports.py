@@ -1,4 +1,4 @@
-"""The ways to receive a stream that are compared: ours on two loops, and the openai client's two.
+"""The ways to receive a stream that are compared: ours on two loops (the openai client's: ``openai_transports``).
 
 Each takes a ``Load`` and gives back one ``Seen`` a stream: what the client could know of it (stamps) beside what the
 fake engine says of itself inside the chunks (truth). The truth is read afterwards, by the judge only.
@@ -7,16 +7,12 @@ fake engine says of itself inside the chunks (truth). The truth is read afterwar
 import heapq
 import json
 import selectors
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import openai
-
 from infra.dial import dial, read_clocks
-from infra.openai_client import OpenAIClient, OpenAITransportError
 from infra.target import Target
 from infra.wire.connection import Connection
 from infra.wire.stamps import Segment
@@ -72,7 +68,7 @@ def _token(stamp_ns: int, chunk: dict[str, Any], segment: int | None) -> Token |
     return Token(stamp_ns, chunk["due_ns"], chunk["written_ns"], chunk["received_ns"], segment)
 
 
-def _seen(t0_ns: int, stamped: Iterable[tuple[int, dict[str, Any], int | None]]) -> Seen:
+def seen(t0_ns: int, stamped: Iterable[tuple[int, dict[str, Any], int | None]]) -> Seen:
     tokens = (_token(*row) for row in stamped)
     return Seen(t0_ns=t0_ns, tokens=tuple(token for token in tokens if token is not None))
 
@@ -89,7 +85,7 @@ class _WireLog:
         self._rows.append((t0_ns, wall_minus_monotonic_ns, list(conn.segments)))
 
     def read(self) -> list[Seen]:
-        return [_seen(t0, self._stamped(segments, offset)) for t0, offset, segments in self._rows]
+        return [seen(t0, self._stamped(segments, offset)) for t0, offset, segments in self._rows]
 
     def _stamped(self, segments: list[Segment], offset_ns: int) -> Iterator[tuple[int, dict[str, Any], int]]:
         for index, data in events(segments):
@@ -149,72 +145,3 @@ def wire_on_gevent(load: Load) -> Callable[[], list[Seen]]:
 
     gevent.joinall([gevent.spawn(user, k) for k in range(load.n_streams)], raise_error=True)
     return log.read
-
-
-class OpenAiTransports:
-    """The openai client, shared by all users, without retries: its chunk objects, or its bytes as they come.
-
-    The chunk objects are those of our own ``--transport openai``; the bytes are the least that the library costs.
-    """
-
-    def __init__(self, base_url: str) -> None:
-        self.version = openai.__version__
-        self._ours = OpenAIClient(base_url, api_key=None, timeout_s=TIME_LIMIT_S)
-        self._client = openai.OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=TIME_LIMIT_S)
-
-    def chunks(self, load: Load) -> Callable[[], list[Seen]]:
-        def receive(segments: list[Segment]) -> None:
-            with self._ours.stream(load.fields | {"stream": True, "fake": load.fake}) as opened:
-                opened.receive(segments)
-
-        return self._bodies(load, receive)
-
-    def iter_bytes(self, load: Load) -> Callable[[], list[Seen]]:
-        arguments = load.fields | {"stream": True, "extra_body": {"fake": load.fake}}
-
-        def receive(segments: list[Segment]) -> None:
-            with self._client.chat.completions.with_streaming_response.create(**arguments) as response:
-                for data in response.iter_bytes():
-                    segments.append(Segment(None, time.monotonic_ns(), data))  # noqa: PERF401 - stamped one by one
-
-        return self._bodies(load, receive)
-
-    def _bodies(self, load: Load, receive: Callable[[list[Segment]], None]) -> Callable[[], list[Seen]]:
-        rows: list[tuple[int, list[Segment]]] = []
-
-        def one() -> None:
-            segments: list[Segment] = []
-            t0_ns = time.monotonic_ns()
-            receive(segments)
-            rows.append((t0_ns, segments))
-
-        def read() -> list[Seen]:
-            return [
-                _seen(
-                    t0, ((segs[i].user_monotonic_ns, json.loads(data), i) for i, data in events(segs, framing="body"))
-                )
-                for t0, segs in rows
-            ]
-
-        self._all(load, one)
-        return read
-
-    def _all(self, load: Load, one: Callable[[], None]) -> None:
-        """A thread a user; under gevent's patching these are greenlets."""
-        errors: list[Exception] = []
-
-        def user(k: int) -> None:
-            time.sleep(load.start_after_s(k))
-            try:
-                for _ in range(load.n_requests):
-                    one()
-            except (OSError, openai.OpenAIError, OpenAITransportError) as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=user, args=(k,)) for k in range(load.n_streams)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]

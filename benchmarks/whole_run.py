@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.reading import Run, open_run
+from infra.fake.schedule import answer_s
 from infra.fake_engine import running_fake_engine
 from study.client_error import differences
 
@@ -73,7 +74,7 @@ def whole_run(
         "load": f"{n_streams} x {per_s:g}/s each",
         "realtime": realtime,
         "n_engines": len(engine_cores),
-        "offered_chunks_per_s": users * n_tokens / (TTFT_S + n_tokens / per_s),
+        "offered_chunks_per_s": users * n_tokens / answer_s(n_tokens, ttft_s=TTFT_S, gap_s=1 / per_s),
     }
     runs.mkdir(parents=True, exist_ok=True)
     with (
@@ -147,8 +148,9 @@ def _told(run: Run) -> dict[str, Any]:
     if level is None or level.full_after_s is None or level.drain_after_s is None:
         return counts | {"chunks_per_s": None}
     begin_s, end_s = (level.began_at_monotonic_s + after_s for after_s in (level.full_after_s, level.drain_after_s))
-    n_chunks = dict.fromkeys(run.health, 0)
-    n_coalesced = dict.fromkeys(run.health, 0)
+    workers = sorted({*run.health, *(request.worker for request in run.requests)})
+    n_chunks = dict.fromkeys(workers, 0)
+    n_coalesced = dict.fromkeys(workers, 0)
     for request in run.requests:
         if request.level == level.label and request.sent_at_monotonic_s is not None:
             t0_s, last = request.sent_at_monotonic_s, None
@@ -160,7 +162,7 @@ def _told(run: Run) -> dict[str, Any]:
     took_s = end_s - begin_s
     lines = {
         worker: [one for one in health if begin_s + one.interval_s <= one.at_monotonic_s <= end_s]
-        for worker, health in run.health.items()
+        for worker, health in ((worker, run.health.get(worker, ())) for worker in workers)
     }
     cpu = [_mean([one.cpu_ratio for one in health]) for health in lines.values()]
     total_per_s, busy = sum(n_chunks.values()) / took_s, [one for one in cpu if one is not None]
@@ -175,7 +177,6 @@ def _told(run: Run) -> dict[str, Any]:
             "kernel_to_user_p99_s": [_mean([one.kernel_to_user_p99_s for one in health]) for health in lines.values()],
             "cpu_ratio": cpu,
             "cpu_us_per_chunk": sum(busy) / total_per_s * 1e6 if len(busy) == len(cpu) and total_per_s else None,
-            "n_unread_most": max((one.n_unread or 0 for health in lines.values() for one in health), default=None),
         }
         | _errors(run, level.label)
     )

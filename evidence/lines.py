@@ -62,7 +62,7 @@ def encode(record: Record, path: Path, secrets: KnownSecrets = _NO_SECRETS) -> E
             changed = "half a UTF-16 character was replaced by U+FFFD"
             fields = json.loads(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
             line = _dumps(_hashed_anew(fields)).encode()
-        schema.model_validate_json(line)
+        _validated(line, schema)
     except (ValidationError, PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise EvidenceError(
             path,
@@ -95,7 +95,7 @@ def decode(lines: Iterable[bytes], schema: type[R], file: str) -> tuple[list[Loc
 def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None) -> R | Problem:
     """One JSON document as a record, or why it is none: another version by its number, an unknown field by name."""
     try:
-        record = _in_two(data, schema) or schema.model_validate_json(data)
+        record = _validated(data, schema)
     except ValidationError as error:
         for one in error.errors(include_url=False):
             if one["loc"] == ("schema_version",) and one["type"] != "missing":
@@ -112,6 +112,10 @@ def decode_one(data: bytes, schema: type[R], file: str, line: int | None = None)
             if part is not None:
                 _share_field_names(part)
     return record
+
+
+def _validated(data: bytes, schema: type[R]) -> R:
+    return _in_two(data, schema) or schema.model_validate_json(data)
 
 
 def _in_two(data: bytes, schema: type[R]) -> R | None:

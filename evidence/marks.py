@@ -7,7 +7,7 @@ reader they stay a sequence of tuples, equal to one, and every column can be had
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import isfinite
@@ -30,8 +30,8 @@ _STAND_IN = b"[[0.0,%d,null,0]]" % _NOWHERE
 class Marks(Sequence[ChunkMark]):
     """The chunk marks of one request, in the order received.
 
-    ``tokens`` is None where no mark has a count of tokens. A column is an array, or a tuple where it holds what no
-    array can: None beside counts, or a number beyond 64 bits.
+    ``tokens`` is None where no mark has a count of tokens. A column is bytes or an array, or a tuple where it holds
+    what neither can: None beside counts, or a number beyond 64 bits.
     """
 
     __slots__ = ("after_s", "characters", "segments", "tokens")
@@ -54,7 +54,7 @@ class Marks(Sequence[ChunkMark]):
         except (TypeError, ValueError, OverflowError):
             return None
         whole = (found.segments, found.characters, found.segments if found.tokens is None else found.tokens)
-        return found if isfinite(sum(found.after_s)) and all(isinstance(one, array) for one in whole) else None
+        return found if isfinite(sum(found.after_s)) and all(isinstance(one, bytes | array) for one in whole) else None
 
     def _pack(self, columns: Sequence[Sequence[Any]]) -> None:
         self.after_s: array[float] = array("d", columns[0])
@@ -104,9 +104,9 @@ class Marks(Sequence[ChunkMark]):
 
 
 def _packed(values: Sequence[Any]) -> Sequence[int]:
-    """Whole numbers from 0 on in the smallest array that holds them all."""
+    """Whole numbers from 0 on in the smallest type that holds them all."""
     try:
-        return _of_bytes(bytes(values))
+        return _shared(bytes(values))
     except ValueError:  # one is beyond a byte
         pass
     for code in _TYPES:
@@ -118,9 +118,9 @@ def _packed(values: Sequence[Any]) -> Sequence[int]:
 
 
 @lru_cache(maxsize=4096)
-def _of_bytes(values: bytes) -> "array[int]":
-    """One column for all answers that have the same: most count their segments and tokens alike."""
-    return array("B", values)
+def _shared(values: bytes) -> bytes:
+    """One column for all answers that have the same, which nobody can write into: most count alike."""
+    return values
 
 
 class Cut(NamedTuple):
@@ -144,17 +144,20 @@ def is_stand_in(chunks: Sequence[ChunkMark]) -> bool:
 
 
 class Packed:
-    """For a field of marks: validated as a tuple of marks, from JSON or not, and kept packed."""
+    """For a field of marks: validated as a tuple of marks, from JSON or not, and kept packed.
+
+    Marks that are packed already are taken as they are; a line is held against the schema before it is written.
+    """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         marks = core_schema.no_info_after_validator_function(Marks, handler.generate_schema(tuple[ChunkMark, ...]))
         return core_schema.json_or_python_schema(
             json_schema=marks,
-            python_schema=core_schema.no_info_before_validator_function(_unpacked, marks),
+            python_schema=core_schema.no_info_wrap_validator_function(_as_they_are, marks),
             serialization=core_schema.plain_serializer_function_ser_schema(tuple),
         )
 
 
-def _unpacked(value: Any) -> Any:
-    return tuple(value) if isinstance(value, Marks) else value
+def _as_they_are(value: Any, validated: Callable[[Any], Marks]) -> Marks:
+    return value if isinstance(value, Marks) else validated(value)

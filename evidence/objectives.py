@@ -1,9 +1,11 @@
-"""Does one answer meet the objectives of ``[limits]``? The one rule of a search under way and of every report.
+"""Does one answer meet the objectives of ``[limits]``? One rule for a search under way and for every report.
 
 TTFT is at most ``ttft_slo_s`` and TPOT at most ``tpot_slo_s`` (DistServe, OSDI 2024, arXiv 2401.09670). An answer after
 whose first segment no token came has no TPOT and is judged by its TTFT; that is no TPOT of 0. Where TPOT is an interval
 (tokens of the first chunk unknown), an answer inside on both ends has met it, outside on both has not, and else it is
-undecided. A request that did not complete has met nothing: whoever asks has sorted it out.
+undecided. That interval is the caller's: a search leaves its upper end open, so such an answer may be outside and is
+never inside; a report has both ends where the draft limit is on record, else no interval. So each leaves undecided some
+that the other decides. A request that did not complete has met nothing: whoever asks has sorted it out.
 """
 
 from typing import Literal

@@ -24,6 +24,7 @@ from evidence.study_records import Cell
 from evidence.unread import unread
 
 _DAMAGED = ".damaged"
+ENDED = "what ran the study ended"  # begins the symptom of a cell that was lost with it
 
 
 def recover(path: Path, *, now_unix_s: float | None = None, noticed: Iterable[str] = ()) -> Seal:
@@ -76,15 +77,15 @@ def _recover_run(path: Path, now_unix_s: float | None, also: Iterable[str]) -> S
 
 
 def _left_unread(contents: Contents) -> Iterator[str]:
-    """Requests that count as unfinished and whose answer is here all the same."""
+    """Requests that count as unfinished and whose bytes are here all the same, whatever came of them."""
     ended = {(one.record.worker, one.record.sequence) for one in contents.requests}
     unfinished = [one.record for one in contents.started if (one.record.worker, one.record.sequence) not in ended]
     found = unread(contents.path, unfinished)
     if found:
         n_bytes = sum(ref.n_bytes for ref in found.values())
         yield (
-            f"{len(found)} of {len(unfinished)} unfinished requests had been answered: {n_bytes} bytes of raw segments "
-            "that nobody had read; `python -m analysis check` says what they hold"
+            f"{len(found)} of {len(unfinished)} unfinished requests left raw segments, {n_bytes} bytes that nobody "
+            "had read; `python -m analysis check` says what they hold"
         )
 
 
@@ -111,14 +112,17 @@ def _recover_launch(path: Path, now_unix_s: float | None) -> Seal:
 
 
 def _recover_study(path: Path, now_unix_s: float | None, also: Iterable[str]) -> Seal:
+    if (who := living_writer(path)) is not None:
+        raise EvidenceError(path, f"is being run by {who}", "wait for its end, or stop it")
     aside = () if _has_seal(path) else tuple(_set_aside(path))
     _refuse_sealed(path, open_study(path).seal, ())
     writer = StudyWriter.resume(path)
     try:
         study = open_study(path).study
         inside = sorted(child for room in (LAUNCHES, RUNS) for child in (path / room).glob("*/"))
-        left_open = [child for child in inside if not _has_seal(child)]
-        closed = [child for child in left_open if folder_kind(child) in ("run", "launch")]
+        left_open = [child for child in inside if child.is_symlink() or not _has_seal(child)]
+        ours = [child for child in left_open if not child.is_symlink()]
+        closed = [child for child in ours if folder_kind(child) in ("run", "launch")]
         for child in closed:
             recover(child, now_unix_s=now_unix_s)
         cells = tuple(_ended(cell) for cell in study.cells)
@@ -150,9 +154,9 @@ def _ended(cell: Cell) -> Cell:
     """A cell as it stands once nobody will go on with its study."""
     match cell.state:
         case "running":
-            return cell.model_copy(update={"state": "failed", "symptom": "what ran the study ended during this cell"})
+            return cell.model_copy(update={"state": "failed", "symptom": f"{ENDED} during this cell"})
         case "planned":
-            return cell.model_copy(update={"state": "dropped", "symptom": "what ran the study ended before this cell"})
+            return cell.model_copy(update={"state": "dropped", "symptom": f"{ENDED} before this cell"})
     return cell
 
 

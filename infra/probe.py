@@ -19,6 +19,7 @@ from infra.fetch import Fetched, bare_url, fetch, headers_for
 from infra.target import Target
 from infra.wire.exposition import METRICS_ACCEPT
 
+KEY_WANTED = "every address wants a key: give it in OPENAI_API_KEY, or with --header NAME=VALUE"
 _EXPOSITIONS = frozenset({"metrics", "trtllm_metrics"})
 
 
@@ -39,6 +40,11 @@ class ProbeReport:
     def reachable(self) -> bool:
         """Whether anything answered at all."""
         return any(got.status is not None for got in self.fetched.values())
+
+    @property
+    def key_wanted(self) -> bool:
+        """Whether every answer was a refusal for want of a key: nothing was learnt of the server."""
+        return self.reachable and all(got.status in (None, 401, 403) for got in self.fetched.values())
 
     def bodies(self) -> dict[str, bytes]:
         """For a run's ``server/`` folder: file name to body, secrets struck out, what was not answered left out."""
@@ -141,6 +147,7 @@ def main_lines(report: ProbeReport) -> list[str]:
     mode = f" {facts.speculative_mode}" if facts.speculative_mode else ""
     rows = [
         ("server", report.base_url),
+        *([("refused", KEY_WANTED)] if report.key_wanted else []),
         ("this is", _in_plain_words(facts)),
         ("engine", f"{facts.engine} ({facts.why_engine})"),
         ("version", facts.version or f"- ({facts.why_version})"),
@@ -189,7 +196,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """``python -m infra probe``: 0 something answered, 1 nothing did, 2 a wrong option. Raises TargetError."""
+    """``python -m infra probe``: 0 something answered, 1 nothing did, or refused all without a key, 2 a wrong
+    option. Raises TargetError.
+    """
     Target.parse(options.url)
     try:
         report = _report(options)
@@ -197,7 +206,7 @@ def command(options: argparse.Namespace) -> int:
         print(f"infra: {error}", file=sys.stderr)  # noqa: T201  # its message
         return 2
     print(json.dumps(as_json(report)) if options.json else "\n".join(main_lines(report)))  # noqa: T201  # its output
-    return 0 if report.reachable else 1
+    return 0 if report.reachable and not report.key_wanted else 1
 
 
 def _report(options: argparse.Namespace) -> ProbeReport:

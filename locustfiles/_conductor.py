@@ -79,9 +79,8 @@ class Conductor:
         self._took_s: deque[float] = deque(maxlen=200)  # of requests completed lately
         self._level: RunningLevel | None = None
         self._objectives = Objectives(self._plan.scenario.limits)
-        scenario = self._plan.scenario
         self._search: Search | None = None
-        if (scenario.levels and scenario.levels.search) or (scenario.arrivals and scenario.arrivals.search):
+        if self._plan.scenario.searches:
             self._search = Search(len(self._plan.levels))
 
     @property
@@ -127,7 +126,7 @@ class Conductor:
 
     def _warm_up(self) -> None:
         self._have_users(1)
-        self._progress.level("warm-up", 0, len(self._plan.levels), len(self._plan.warmup), None)
+        self._progress.level("warm-up", 0, self._plan.most_levels, len(self._plan.warmup), None)
         self._crews.begin(Order(label=None, kind="warmup", users=1))
         while (tally := self._crews.tally()).n_left or tally.n_under_way or tally.n_unread:
             self._wait(POLL_S)
@@ -136,8 +135,11 @@ class Conductor:
     def _run_search(self, search: Search) -> None:
         while (index := search.next()) is not None:
             level = self._plan.levels[index]
-            tally = self._run_level(level)
-            met = self._objectives.met(n_sent=tally.n_started, held_rate=tally.n_cap_hits == 0)
+            ran = self._run_level(level)
+            if ran.ended_by == "worker lost":
+                self._recorder.notice(f"search: {level.label}: not known, for a worker was lost; the search ends here")
+                break
+            met = self._objectives.met(n_sent=ran.n_started, held_rate=not ran.n_cap_hits)
             search.judged(index, met.holds)
             self._recorder.notice(f"search: {level.label}: {met.said}")
         best = search.best
@@ -150,7 +152,7 @@ class Conductor:
     def _labels(self, indices: list[int]) -> list[str]:
         return [self._plan.levels[index].label for index in indices]
 
-    def _run_level(self, level: PlanLevel) -> Tally:
+    def _run_level(self, level: PlanLevel) -> Level:
         planned = self._plan.of_level(level.label)
         running = RunningLevel(level, self._kind, len(planned))
         self._have_users(running.users)
@@ -160,16 +162,16 @@ class Conductor:
         self._on_window()
         self._objectives.clear()
         place = level.index + 1 if self._search is None else len(self._search.visited) + 1
-        self._progress.level(level.label, place, len(self._plan.levels), len(planned), level.steady_s)
+        self._progress.level(level.label, place, self._plan.most_levels, len(planned), level.steady_s)
         order = self._order(running)
         self._level = running
         self._crews.begin(order)
         running.began(order, self._crews.tally())
         self._until_drained(running)
         self._crews.over()
-        tally = self._record(running)
+        ran = self._record(running)
         self._recorder.close_window()
-        return tally
+        return ran
 
     def _order(self, running: RunningLevel) -> Order:
         if running.kind == "arrivals":
@@ -201,12 +203,13 @@ class Conductor:
                     return
             self._wait(running.wait_s(now_s))
 
-    def _record(self, running: RunningLevel) -> Tally:
+    def _record(self, running: RunningLevel) -> Level:
         tally = self._crews.tally()
         self._level = None
-        self._recorder.level(running.record(self._recorder.run_id, tally))
+        record = running.record(self._recorder.run_id, tally)
+        self._recorder.level(record)
         self._progress.skip(running.n_planned - tally.n_started)
-        return tally
+        return record
 
     def _have_users(self, users: int) -> None:
         """So many users, of which every process has enough; those that go are idle."""

@@ -190,9 +190,9 @@ class Desk:
             ended.kept = True
 
 
-def _late_s() -> float:
+def _late_s() -> float | None:
     reading = reader()
-    return 0.0 if reading is None else reading.late_s()
+    return None if reading is None else reading.late_s()
 
 
 def _let_loop_read() -> None:

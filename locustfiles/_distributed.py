@@ -40,7 +40,9 @@ class MasterSession(Recording):
         self._ready = False
         self.recorder = Recorder(options, plan, n_workers=n_workers)
         self.plan = plan = self.recorder.plan
-        self.progress = Progress(options.arm or options.label or "", len(plan.requests), self._n_under_way)
+        self.progress = Progress(
+            options.arm or options.label or "", len(plan.requests), self._n_under_way, at_most=plan.scenario.searches
+        )
         with self.recorder.undone_where_it_fails():
             self.crew = Workers(
                 self.recorder,
@@ -89,9 +91,7 @@ class MasterSession(Recording):
         super()._run()
 
     def _refuse_blind_search(self, options: Options, plan: Plan) -> None:
-        scenario = plan.scenario
-        searches = (scenario.levels and scenario.levels.search) or (scenario.arrivals and scenario.arrivals.search)
-        if searches and options.shards != "ship":
+        if plan.scenario.searches and options.shards != "ship":
             raise UsageError(
                 f"--shards {options.shards}: a search is led by the records, which only --shards ship brings"
             )

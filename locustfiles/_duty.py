@@ -17,11 +17,11 @@ MOST_REST_S = 0.004
 
 
 class Duty:
-    """``late_s`` says how long the segment that was read last had lain in the kernel."""
+    """``late_s`` says how long the segment that was read last had lain in the kernel, or None: then CPU alone tells."""
 
     def __init__(
         self,
-        late_s: Callable[[], float],
+        late_s: Callable[[], float | None],
         clock_s: Callable[[], float] = time.monotonic,
         cpu_s: Callable[[], float] = time.process_time,
     ) -> None:
@@ -39,7 +39,8 @@ class Duty:
             cpu_s = self._cpu_s()
             busy = (cpu_s - self._cpu_since_s) / took_s
             self._since_s, self._cpu_since_s = now_s, cpu_s
-            if busy > MOST_BUSY or self._late_s() > LATE_S:
+            late_s = self._late_s()
+            if busy > MOST_BUSY or (late_s is not None and late_s > LATE_S):
                 self._rest_s = min(max(2 * self._rest_s, LEAST_REST_S), MOST_REST_S)
             else:
                 self._rest_s = self._rest_s / 2 if self._rest_s > LEAST_REST_S else 0.0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from evidence.marks import Marks
 from evidence.records import ConnectionFacts, ErrorFacts, Outcome, Request, StampSource, Started, WireRef
 from infra.dial import ClockPair
 from infra.wire.record_fields import stream_fields
@@ -41,6 +42,7 @@ class Exchange:
     http_status: int | None = None  # framing "body": what the other client said
     headers_after_s: float | None = None  # framing "body": when the other client had the headers
     failure: Failure | None = None
+    refusal: str | None = None  # why a library gave up a stream: where nothing else failed, its request did
     reusable: bool = False  # the connection can carry the next request
     killed: bool = False  # the user was stopped meanwhile; it dies once the record is written
     notes: tuple[str, ...] = ()  # the system's words where the connection broke
@@ -65,25 +67,25 @@ def timing_of(exchange: Exchange) -> Timing:
     """Kernel stamps where every segment has one and the wall clock was not stepped meanwhile; user stamps otherwise."""
     if exchange.t0_monotonic_ns is None or not exchange.segments:
         return Timing(source=None, offsets_s=(), kernel_to_user_max_s=None)
-    by_user = tuple((s.user_monotonic_ns - exchange.t0_monotonic_ns) / 1e9 for s in exchange.segments)
-    if stamp_source(exchange.segments) != "kernel":
-        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None)
-    offset_ns = exchange.clocks.wall_minus_monotonic_ns
-    by_kernel = offsets_s(
-        exchange.segments, t0_monotonic_ns=exchange.t0_monotonic_ns, wall_minus_monotonic_ns=offset_ns
-    )
-    tolerated_ns = STEP_TOLERANCE_NS + exchange.clocks.uncertainty_ns + exchange.clocks_at_end.uncertainty_ns
     why = None
-    if abs(exchange.step_ns) > tolerated_ns:
-        why = f"user stamps: the wall clock was stepped by {exchange.step_ns / 1e9:+.6f} s during the request"
-    elif min(by_kernel) * 1e9 < -BEFORE_T0_NS:
-        why = f"user stamps: a kernel stamp lies {-min(by_kernel):.6f} s before t0"
-    if why is not None:
-        return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None, why_user=why)
-    delays = kernel_to_user_s(exchange.segments, wall_minus_monotonic_ns=offset_ns) or ()
-    return Timing(
-        source="kernel", offsets_s=tuple(max(0.0, o) for o in by_kernel), kernel_to_user_max_s=max(0.0, *delays)
-    )
+    if stamp_source(exchange.segments) == "kernel":
+        offset_ns = exchange.clocks.wall_minus_monotonic_ns
+        by_kernel = offsets_s(
+            exchange.segments, t0_monotonic_ns=exchange.t0_monotonic_ns, wall_minus_monotonic_ns=offset_ns
+        )
+        first_s = min(by_kernel)
+        tolerated_ns = STEP_TOLERANCE_NS + exchange.clocks.uncertainty_ns + exchange.clocks_at_end.uncertainty_ns
+        if abs(exchange.step_ns) > tolerated_ns:
+            why = f"user stamps: the wall clock was stepped by {exchange.step_ns / 1e9:+.6f} s during the request"
+        elif first_s * 1e9 < -BEFORE_T0_NS:
+            why = f"user stamps: a kernel stamp lies {-first_s:.6f} s before t0"
+        else:
+            delays = kernel_to_user_s(exchange.segments, wall_minus_monotonic_ns=offset_ns) or ()
+            if first_s < 0:
+                by_kernel = tuple(max(0.0, offset) for offset in by_kernel)
+            return Timing(source="kernel", offsets_s=by_kernel, kernel_to_user_max_s=max(0.0, *delays))
+    by_user = tuple((s.user_monotonic_ns - exchange.t0_monotonic_ns) / 1e9 for s in exchange.segments)
+    return Timing(source="user", offsets_s=by_user, kernel_to_user_max_s=None, why_user=why)
 
 
 def facts_of(exchange: Exchange, on_yield: Callable[[], None]) -> StreamFacts:
@@ -110,6 +112,7 @@ def make_record(
     """The request's record: raw facts only, each offset counted from t0."""
     timing = timing_of(exchange)
     told = stream_fields(facts, timing.offsets_s)
+    told["chunks"] = Marks(told["chunks"])
     t0_ns = exchange.t0_monotonic_ns
     if told["end_after_s"] is None and t0_ns is not None:
         told["end_after_s"] = (exchange.ended_monotonic_ns - t0_ns) / 1e9
@@ -125,6 +128,8 @@ def make_record(
         )
     if exchange.failure is not None:
         outcome, error = exchange.failure.outcome, exchange.failure.error
+    elif exchange.refusal is not None and outcome == "completed":
+        outcome, error = "malformed", ErrorFacts(kind="openai", message=exchange.refusal)
     notes = (*facts.problems, *exchange.notes, *([timing.why_user] if timing.why_user else []))
     return Request(
         run_id=started.run_id,

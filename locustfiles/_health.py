@@ -64,7 +64,7 @@ class HealthMonitor:
         """Takes note of a request's own signs of lateness, for the interval under way."""
         if record.kernel_to_user_max_s is not None:
             self._delays_s.append(record.kernel_to_user_max_s)
-            self._ended["coalesced"] += len(record.chunks) - len({mark[1] for mark in record.chunks})
+            self._ended["coalesced"] += len(record.chunks) - len({segment for _, segment, _, _ in record.chunks})
             self._ended["stamped"] += 1
         self._ended["chunks"] += len(record.chunks)
         if record.connection is not None:

@@ -1,8 +1,9 @@
 """Does a level hold the objectives of ``[limits]``? Asked while a search is under way, of the level's own records.
 
 The level holds where the share of its requests that met every objective is at least ``ATTAINMENT``: a request that did
-not complete has not met them, and one whose answer is not decidable counts as not met, and is named. The rules are
-those of the report on the run, which is where a result is read; this only decides which level comes next.
+not complete has not met them, and one whose answer is not decidable counts as not met, and is named. The rule is
+that of the report on the run, which is where a result is read, but for the bounds of a TPOT that is not known
+(``evidence/objectives.py``); this only decides which level comes next.
 """
 
 from typing import NamedTuple

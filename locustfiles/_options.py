@@ -46,26 +46,28 @@ class Options:
 def add_options(parser: "LocustArgumentParser") -> None:
     group = parser.add_argument_group("Evidence", "What to run, against what, and where the evidence goes")
 
-    def add(*names: str, **how: Any) -> None:
+    def add(*names: str, is_required: bool = False, **how: Any) -> None:
         """To the group, and a field of the web UI: Locust makes fields of what is added to the parser itself."""
         action: Any = group.add_argument(*names, **how)
         action.include_in_web_ui = True
+        action.is_required = is_required
 
     add(
         "--scenario",
         default="",
         metavar="FILE",
         choices=offered_scenarios(),
-        help="scenario to run (scenarios/*.toml)",
+        is_required=True,
+        help="required: scenario to run (scenarios/*.toml)",
     )
     add(
         "--arm",
         default="",
         metavar="NAME",
         choices=offered_arms(),
-        help="recipe the server was launched from (infra/arms)",
+        help="required, or --label: recipe the server was launched from (infra/arms)",
     )
-    add("--label", default="", metavar="TEXT", help="name for a server without a recipe")
+    add("--label", default="", metavar="TEXT", help="required, or --arm: name for a server without a recipe")
     add("--run-dir", default="runs", metavar="DIR", help="where the run's folder lands")
     add("--model", default="", metavar="NAME", help="model to ask for (default: the server's only one)")
     add(

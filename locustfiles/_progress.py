@@ -11,12 +11,22 @@ LINE_INTERVAL_S = 10.0
 
 
 class Progress:
-    """``in_flight`` is asked for whenever something is shown."""
+    """``in_flight`` is asked for whenever something is shown. ``at_most``: a search sends a part of the requests."""
 
-    def __init__(self, name: str, n_requests: int, in_flight: Callable[[], int], out: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        n_requests: int,
+        in_flight: Callable[[], int],
+        out: TextIO | None = None,
+        *,
+        at_most: bool = False,
+    ) -> None:
         self._name = name
         self._n_requests = n_requests
         self._in_flight = in_flight
+        self._of = "of at most" if at_most else "of"
+        self._at_most = at_most
         self._out = out or sys.stderr
         self._bar: tqdm | None = None
         self._said_s = time.monotonic()
@@ -31,11 +41,11 @@ class Progress:
     def begin(self) -> None:
         self._said_s = self._level_began_s = time.monotonic()
         if self._out.isatty():
-            self._bar = tqdm(total=self._n_requests, desc=self._name, unit="req", file=self._out)
+            self._bar = tqdm(total=self._shown_total, desc=self._name, unit="req", file=self._out)
 
     def level(self, label: str, place: int, n_levels: int, n_requests: int, takes_s: float | None) -> None:
         """A level begins, number ``place`` from 1 (0: the warm-up), with so many requests, or about ``takes_s``."""
-        self._level = f"{label} ({place} of {n_levels})" if place else label
+        self._level = f"{label} ({place} {self._of} {n_levels})" if place else label
         self._level_began_s = time.monotonic()
         self._level_n, self._level_n_done, self._level_takes_s = n_requests, 0, takes_s
         if self._bar is not None:
@@ -47,7 +57,7 @@ class Progress:
         """Planned requests that will not be sent: a level that ended by time, or one the search leaves out."""
         self._n_requests -= n_requests
         if self._bar is not None:
-            self._bar.total = self._n_requests
+            self._bar.total = self._shown_total
             self._bar.refresh()
 
     def ended(self, outcome: str) -> None:
@@ -71,6 +81,11 @@ class Progress:
             self._bar.close()
             self._bar = None
 
+    @property
+    def _shown_total(self) -> int | None:
+        """What the bar fills up to; None where most of the requests may never be sent."""
+        return None if self._at_most else self._n_requests
+
     def _left(self) -> str:
         """The time left of the level, as far as it can be told."""
         took_s = time.monotonic() - self._level_began_s
@@ -85,7 +100,7 @@ class Progress:
     def _line(self) -> None:
         self._said_s = time.monotonic()
         level = f" {self._level}" if self._level else ""
-        of = "" if self._level_takes_s is not None else f" of {self._n_requests}"
+        of = "" if self._level_takes_s is not None else f" {self._of} {self._n_requests}"
         print(
             f"{self._name}{level}: {self._n_done}{of} requests, {self._in_flight()} in flight, "
             f"{self._n_failed} failed{self._left()}",

@@ -18,6 +18,7 @@ from evidence.errors import EvidenceError
 from evidence.folder import RunWriter
 from evidence.layout import new_id
 from evidence.level_records import Level
+from evidence.lines import canonical
 from evidence.records import Manifest
 from evidence.redact import collect_secrets
 from evidence.worker import WorkerWriter
@@ -156,6 +157,7 @@ class Recorder:
             timeout_s=limits.timeout_s,
             stall_s=limits.stall_s,
             wire_limit_bytes=manifest.wire_limit_bytes,
+            first_line=next((canonical(line).decode() for line in self.plan.requests), None),
         )
 
     def sink(self, worker: int) -> WorkerWriter:

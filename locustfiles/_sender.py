@@ -25,6 +25,9 @@ from locustfiles._health import SENTINEL_INTERVAL_S, HealthMonitor
 from locustfiles._options import UsageError
 from locustfiles._transports import Habits, OpenAITransport, Transport, WireTransport, most_connections
 from scenarios.plan import PlannedRequest
+from scenarios.planned import read_planned
+
+PRIMING = "Say hello."  # of no prompt file: what is measured is in no cache for it
 
 
 class Sink(Protocol):
@@ -52,6 +55,7 @@ class Briefing(BaseModel):
     timeout_s: float
     stall_s: float | None
     wire_limit_bytes: int
+    first_line: str | None  # the plan's first request, whose fields priming takes; None where the plan has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +148,19 @@ class Sender:
         self._health.start(on_failure)
         self._desk.start(on_failure)
 
-    def prime(self, planned: PlannedRequest) -> str | None:
-        """One unmeasured request where the openai client needs it; what to note about it, None where none was sent."""
-        if self._openai is None:
+    def prime(self) -> str | None:
+        """One unmeasured request where the openai client needs it; what to note about it, None where none was sent.
+
+        Before any level: what the server counts of it is none of a level's.
+        """
+        if self._openai is None or self.briefing.first_line is None:
             return None
+        planned = read_planned(self.briefing.first_line)
+        asked = (
+            {"prompt": PRIMING} if planned.messages is None else {"messages": [{"role": "user", "content": PRIMING}]}
+        )
         try:
-            self._openai.prime(self.body_of(planned), planned.endpoint)
+            self._openai.prime(self.body_of(planned) | asked, planned.endpoint)
         except OpenAITransportError as error:
             return f"the priming request failed: {error}"
         return "one priming request of one token was sent before the warm-up, unmeasured"

@@ -26,7 +26,9 @@ class Session(Recording):
                 self.recorder.briefing(0), self.recorder.sink(0), self.recorder.keys, age=self.recorder.age
             )
         self.sender.on_ended = self._ended
-        self.progress = Progress(options.arm or options.label or "", len(plan.requests), self._n_under_way)
+        self.progress = Progress(
+            options.arm or options.label or "", len(plan.requests), self._n_under_way, at_most=plan.scenario.searches
+        )
         self.crew = Crew(self.sender, plan)
         self.conductor: Conductor | None = None  # None: a plan without levels
         if plan.levels:
@@ -43,10 +45,9 @@ class Session(Recording):
         self.recorder.begin(give_up)
         self.sender.start(self.recorder.beside_failed)
         self.progress.begin()
-        if self.plan.requests:
-            said = self.sender.prime(self.plan.requests[0])
-            if said is not None:
-                self.recorder.notice(said)
+        said = self.sender.prime()
+        if said is not None:
+            self.recorder.notice(said)
 
     @contextmanager
     def window(self) -> Iterator[None]:

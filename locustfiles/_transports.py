@@ -268,6 +268,7 @@ class OpenAITransport:
             headers_after_s=None if headers_ns is None else (headers_ns - t0_ns) / 1e9,
             failure=failure,
             killed=killed,
+            refusal=None if opened is None else opened.refusal,
             notes=() if opened is None or opened.refusal is None else (opened.refusal,),
         )
 

@@ -20,6 +20,7 @@ from locustfiles._forked import end_forked
 from locustfiles._lengths import plan_of_options
 from locustfiles._options import Options, UsageError, add_options, own_headers, read_options
 from locustfiles._ports import choose_defaults
+from locustfiles._post import keep_quiet
 from locustfiles._recording import Recording
 from locustfiles._sender import keys_of
 from locustfiles._session import Session
@@ -113,6 +114,8 @@ def _on_init(environment: Environment, **_kwargs: Any) -> None:
     """Everything that was typed is checked, and the folder made, before the first user exists."""
     assert environment.parsed_options is not None
     environment.events.quitting.add_listener(_on_quitting)  # here: the last one added is the first one called
+    if environment.parsed_options.master:
+        keep_quiet(environment.runner)
     try:
         _refuse_what_does_not_run(environment.parsed_options, sequential=environment.shape_class is None)
         _quieten(environment.parsed_options)

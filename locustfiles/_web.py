@@ -20,7 +20,6 @@ import flask
 from locust.env import Environment
 
 from locustfiles._offered import offer_also, offer_only
-from locustfiles._post import keep_quiet
 from locustfiles._web_login import logged_in, offer_login
 from locustfiles._web_runs import Json, WebRuns
 
@@ -85,8 +84,6 @@ def attach(
     """
     ui: Any = environment.web_ui
     assert environment.parsed_options is not None
-    if environment.parsed_options.master:
-        keep_quiet(environment.runner)
     offer_only(kinds)
     offer_also(environment.parsed_options.scenario)
     runs = WebRuns(environment, open_session, close_session)

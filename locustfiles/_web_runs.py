@@ -48,6 +48,7 @@ class WebRuns:
         self._message = "no run yet"
         self._path: Path | None = None
         self._verdict: str | None = None
+        self._outcome: str | None = None  # VALID, DEGRADED or INVALID; None: no run has ended, or it has no verdict
         self._report: Path | None = None
         self._view: Child | None = None
         self._last: Json | None = None
@@ -89,6 +90,7 @@ class WebRuns:
         self._session = session
         self._state, self._message = "running", "running"
         self._path, self._verdict, self._report, self._last = session.path, None, None, None
+        self._outcome = None
         self._look_on(session.path)
         runner.start_shape()
         return None
@@ -111,6 +113,7 @@ class WebRuns:
             "state": self._state,
             "message": message + stale,
             "verdict": self._verdict,
+            "outcome": self._outcome,
             "report": self._report is not None,
             "live": self._last,
         }
@@ -158,6 +161,7 @@ class WebRuns:
         said = _said("report", str(self._path), "--out", str(report))
         self._report = report if report.is_file() else None
         word = re.search(r"  (VALID|DEGRADED|INVALID)$", self._verdict, re.MULTILINE)
+        self._outcome = word[1] if word and code in (None, 0, 1) else None
         outcome = word[1] if word else "there is no verdict"
         if code not in (None, 0, 1):
             outcome = "evidence could not be written"

@@ -70,7 +70,6 @@ class WorkerProcess:
         self._deal = 0  # of the level under way
         self._heard_s: float | None = None
         self._master: Message | None = None
-        self._primed = False
         self._ended = False
         self._said_all = False  # the totals are out
         self._released = Event()
@@ -163,6 +162,9 @@ class WorkerProcess:
         self.sender.on_ended = self.crew.ended
         self._shipper.start(self.failed)
         self.sender.start(self.failed)
+        said = self.sender.prime()
+        if said is not None:
+            self.shard.notice(said)
         gevent.spawn(self._tell).link_exception(lambda dead: self.failed(dead.exception))
         self._say("ready", worker=briefing.worker, shard=str(self.shard.path.resolve()))
         self.ready.set()
@@ -190,17 +192,7 @@ class WorkerProcess:
         dealt = self._dealt.setdefault(message["number"], [])
         dealt += map(read_planned, lines)
         if message["last"]:
-            self._prime(dealt)
             self._say("dealt", number=message["number"], n_lines=len(dealt))
-
-    def _prime(self, lines: list[PlannedRequest]) -> None:
-        """The openai client's first request is slow, and is none of the level's."""
-        assert self.sender is not None and self.shard is not None
-        if lines and not self._primed:
-            self._primed = True
-            said = self.sender.prime(lines[0])
-            if said is not None:
-                self.shard.notice(said)
 
     def _on_settle(self, _message: Message) -> None:
         assert self.crew is not None

@@ -101,6 +101,11 @@ class Plan:
     def measured(self) -> tuple[PlannedRequest, ...]:
         return tuple(request for request in self.requests if request.phase == "measured")
 
+    @property
+    def most_levels(self) -> int:
+        """How many levels are run at most: all of them, or those that a bisection over them can ask for."""
+        return len(self.levels).bit_length() if self.scenario.searches else len(self.levels)
+
     def of_level(self, label: str) -> tuple[PlannedRequest, ...]:
         """The measured requests of a level in plan order. Raises ValueError for a label the plan has not."""
         labels = [level.label for level in self.levels]

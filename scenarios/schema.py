@@ -152,6 +152,11 @@ class Scenario(Section):
     context: Context | None = None
     arrivals: Arrivals | None = None
 
+    @property
+    def searches(self) -> bool:
+        """Whether its levels are candidates of a search: of these it visits a few."""
+        return (self.levels is not None and self.levels.search) or (self.arrivals is not None and self.arrivals.search)
+
     @model_serializer(mode="wrap")
     def _dumped(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_none(handler(self), tuple(SECTION_OF.values()))
@@ -166,10 +171,9 @@ class Scenario(Section):
             if there is None and kind == self.kind:
                 message = f'is missing, and kind = "{kind}" needs it; write {EXAMPLES[section]}'
                 raise refusal(section, None, message)
-        searched = (self.levels is not None and self.levels.search, self.arrivals is not None and self.arrivals.search)
-        if any(searched) and self.limits.ttft_slo_s is None and self.limits.tpot_slo_s is None:
+        if self.searches and self.limits.ttft_slo_s is None and self.limits.tpot_slo_s is None:
             message = "has no objective to hold; write ttft_slo_s = 0.5 or tpot_slo_s = 0.05 into [limits]"
-            raise refusal("levels.search" if searched[0] else "arrivals.search", True, message)
+            raise refusal("arrivals.search" if self.levels is None else "levels.search", True, message)
         return self
 
     @model_validator(mode="after")

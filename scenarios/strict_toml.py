@@ -109,7 +109,11 @@ def read_toml(path: Path) -> Tree:
         written = text.splitlines()[line - 1].strip() if line and line <= len(text.splitlines()) else ""
         seen = f" in {shown(written[:SHOWN_OF_A_LINE])}" if written and _is_ours(path) else ""
         raise _whole(path, f"not valid TOML{seen}: {error}; correct this line", line) from error
-    if problems := _not_plain(tree, ""):
+    try:
+        problems = _not_plain(tree, "")
+    except RecursionError as error:
+        raise _whole(path, "is nested too deeply; a scenario has two levels", None) from error
+    if problems:
         raise ScenarioError(path, *_shown_of(path, problems))
     return tree
 

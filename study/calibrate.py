@@ -27,6 +27,7 @@ from evidence.errors import EvidenceError
 from evidence.layout import CALIBRATIONS, SEAL, new_id
 from evidence.reading import Run, open_run
 from evidence.records import Json
+from infra.fake.schedule import answer_s
 from infra.fake_engine import FakeEngineError, running_fake_engine
 from scenarios.schema import load_scenario
 from scenarios.strict_toml import ScenarioError
@@ -70,12 +71,12 @@ class Load:
 
     @property
     def request_s(self) -> float:
-        return TTFT_S + self.n_tokens / self.chunks_per_s
+        return answer_s(self.n_tokens, ttft_s=TTFT_S, gap_s=1 / self.chunks_per_s)
 
 
 def load_of(n_streams: int, chunks_per_s: float, seconds: float) -> Load:
     """About so many seconds of load, in as many requests as bear a p99 where the time allows."""
-    shortest_s = TTFT_S + FEWEST_TOKENS / chunks_per_s
+    shortest_s = answer_s(FEWEST_TOKENS, ttft_s=TTFT_S, gap_s=1 / chunks_per_s)
     each = max(FEWEST_A_STREAM, min(math.ceil(ENOUGH_REQUESTS / n_streams), int(seconds / shortest_s)))
     n_tokens = round((seconds / each - TTFT_S) * chunks_per_s)
     return Load(

@@ -17,6 +17,8 @@ Report = dict[str, Any]
 def report_on(plan: Plan, file: Path, assumed_tok_per_s: float) -> Report:
     """Size, order, levels, digests, notices and the assumed duration of a plan, ready for ``--json``.
 
+    A search visits ``most_levels`` of ``levels`` at most; requests, tokens and duration are those of all of them.
+
     ``estimate_s`` = (sum of max_tokens) / ``assumed_tok_per_s`` where requests go one after the other: every answer
     runs to its limit. A level of users takes that divided by them, or its ``steady_s`` and one answer more; a level of
     arrivals its last instant and one answer more. Prefill, cache resets and the engine's start are not in it.
@@ -52,6 +54,8 @@ def report_on(plan: Plan, file: Path, assumed_tok_per_s: float) -> Report:
         "warmup_prompt_ids": [request.prompt_id for request in plan.warmup],
         "measured_prompt_ids": [request.prompt_id for request in plan.measured],
         "levels": levels,
+        "search": scenario.searches,
+        "most_levels": plan.most_levels,
         "notices": list(plan_notices(scenario)),
         "plan_sha256": None if unmade else plan.digest,
         "why_no_plan_sha256": "prompts get their length from the server's tokenizer when it runs" if unmade else None,
@@ -109,16 +113,17 @@ def table_of(report: Report) -> str:
     """The report as a short plain table."""
     tokens = report["warmup_output_max_tokens"] + report["measured_output_max_tokens"]
     kind = f"{report['kind']}, {report['endpoint']}, cache {report['cache']['policy']} per {report['cache']['per']}"
+    up_to = "at most " if report["search"] else ""
     lines = [
         f"{report['file']}: good",
         "",
         f"  {'scenario':<10}{report['name']} ({kind})",
-        f"  {'requests':<10}{report['n_measured']} measured after {report['n_warmup']} warm-up",
+        f"  {'requests':<10}{up_to}{report['n_measured']} measured after {report['n_warmup']} warm-up",
         f"  {'order':<10}{report['order']}, seed {report['seed']}: {_first(report['measured_prompt_ids'])}",
         f"  {'warm-up':<10}{_first(report['warmup_prompt_ids'])}",
         f"  {'plan':<10}{_digest(report)}",
-        f"  {'duration':<10}about {_duration(report['estimate_s'])}, if each answer runs to its max_tokens ({tokens}"
-        f" in all) at {report['assumed_tok_per_s']:g} tok/s",
+        f"  {'duration':<10}{up_to or 'about '}{_duration(report['estimate_s'])}, if each answer runs to its max_tokens"
+        f" ({tokens} in all) at {report['assumed_tok_per_s']:g} tok/s",
         f"  {'':<10}(an assumption, see --assume-tok-per-s; prefill, resets and start not counted)",
         "",
         f"  {'domain':<12}{'asked':>8}{'requests':>10}{'max_tokens':>12}",
@@ -127,6 +132,9 @@ def table_of(report: Report) -> str:
         f"  {row['domain']:<12}{row['asked']:>8}{row['n_requests']:>10}{row['max_tokens']:>12}"
         for row in report["domains"]
     ]
+    if report["search"]:
+        said = f"visits at most {report['most_levels']} of these {len(report['levels'])} levels, by bisection, for the"
+        lines += ["", f"  {'search':<10}{said} highest that meets", f"  {'':<10}the objectives of [limits]"]
     if report["levels"]:
         lines += ["", f"  {'level':<16}{'requests':>10}{'max_tokens in all':>20}{'about':>10}"]
         for row in report["levels"]:

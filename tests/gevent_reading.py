@@ -7,6 +7,7 @@ import locust  # noqa: F401  first: it patches the process, as in a run
 
 # ruff: noqa: I001
 import json
+import time
 from typing import Any
 
 import gevent
@@ -153,10 +154,9 @@ def many() -> dict[str, Any]:
     together: list[bool] = []
     read_once = Reader._read
 
-    def watched(self: Reader) -> int:
-        n = read_once(self)
+    def watched(self: Reader) -> None:
         together.append(self._pause_s > 0)
-        return n
+        read_once(self)
 
     Reader._read = watched  # type: ignore[method-assign]  # watched
     texts: list[tuple[int | None, str, str]] = []
@@ -186,6 +186,39 @@ def many() -> dict[str, Any]:
     }
 
 
+def idle() -> dict[str, Any]:
+    """The last connection goes while its reader pauses, and another comes later."""
+    ours, theirs = monkey.get_original("socket", "socketpair")()
+    conn = Connection(ours)
+    reading = Reader()
+    reading.add(conn)
+    reading._settle(0.004)
+    theirs.send(b"HTTP/1.1 200 OK\r\n")
+    reading._read()
+    left = [reading._n_segments]
+    reading.remove(conn)
+    awake = [waker.active for waker in (reading._watcher, *reading._timers.values())]
+    came_ns = time.monotonic_ns()
+    reading.add(conn)
+    left += [reading._n_readings, reading._n_segments]
+    found = {"awake": any(awake), "left": left, "anew": reading._since_ns >= came_ns, "pause_s": reading._pause_s}
+    reading.remove(conn)
+    return found
+
+
+def unstamped() -> dict[str, Any]:
+    """A socket without kernel stamps, before it is read and after."""
+    ours, theirs = monkey.get_original("socket", "socketpair")()
+    reading = Reader()
+    found = [reading.late_s()]
+    conn = Connection(ours)
+    reading.add(conn)
+    theirs.send(b"HTTP/1.1 200 OK\r\n")
+    reading._read()
+    reading.remove(conn)
+    return {"read": conn.n_segments, "late_s": [*found, reading.late_s()], "delays_s": reading.take_delays_s()}
+
+
 def fork() -> dict[str, Any]:
     """A process that was forked makes a reader of its own."""
     first = reader()
@@ -209,7 +242,7 @@ def timed_out() -> dict[str, Any]:
     return {"ended": conn.ended, "still_read": len(reading._open)}
 
 
-CASES = (killed, alone, failing, others, many, fork, timed_out, spooled)
+CASES = (killed, alone, failing, others, many, idle, unstamped, fork, timed_out, spooled)
 
 if __name__ == "__main__":
     print(json.dumps({case.__name__: case() for case in CASES}))

@@ -9,7 +9,7 @@ from infra.fake.answer import Answer
 from infra.fake.cadence import cadence_script
 from infra.fake.counters import Counters
 from infra.fake.routes import Engine, Incoming
-from infra.fake.schedule import ScheduleError, read_schedule
+from infra.fake.schedule import ScheduleError, answer_s, read_schedule
 from infra.fake.script import End, Manner, Send, stream_script
 from infra.wire.stamps import Segment
 from infra.wire.stream import events, read_stream
@@ -45,6 +45,14 @@ def play(script: Any) -> tuple[list[Segment], list[int], End]:
 def payloads(segments: list[Segment], *, truth: bool = True) -> list[dict[str, Any]]:
     found = [json.loads(data) for _, data in events(segments)]
     return found if truth else [{k: v for k, v in one.items() if k not in TRUTH} for one in found]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_an_answer_lasts_until_its_last_token_with_which_its_end_goes_out(n: int):
+    for script in (cadence_script, lambda one: stream_script(one, Manner())):
+        _, due_ns, _ = play(script(answer(body=BODY | {"max_tokens": n})))
+        assert (due_ns[-1] - due_ns[0]) / 1e9 == pytest.approx(answer_s(n, ttft_s=0.05, gap_s=0.01))
+    assert answer_s(72, ttft_s=0.05, gap_s=0.02) == pytest.approx(1.47)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,8 @@ def test_an_event_named_error_is_one_whatever_it_holds():
 
 @pytest.mark.parametrize(
     "payload",
-    [b": OPENROUTER PROCESSING", b"{", b"[1]", b"null", b"NaN", b'{"a": 1e999}', b'{"choices": 3}', b'{"choices": [1]}',
+    [b": OPENROUTER PROCESSING", b"{", b"[1]", b"null", b"NaN", b'{"a": 1e999}', b'{"a": 1E+0999}',
+     b'{"choices": 3}', b'{"choices": [1]}',
      b'{"choices": [{"delta": "x"}]}', b'{"choices": [{"delta": {"content": ["x"]}}]}', b"[" * 100_000,
      b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
      b'{"choices": [{"delta": {"tool_calls": 1}}]}'],

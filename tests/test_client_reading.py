@@ -13,7 +13,7 @@ from infra.wire.connection import Connection, Raw
 from infra.wire.faults import NotJson, read_json
 from infra.wire.stream import read_stream
 from locustfiles._duty import MOST_REST_S, WINDOW_S, Duty
-from locustfiles._pace import Pace
+from locustfiles._pace import MOST_CLOSE, SAMPLE, Pace
 from tests.locust_runs import ROOT, environment
 from tests.stream_bytes import DONE, GOOD, HEAD, HEAD_CLOSE, chunk, chunked, event
 from tests.test_connection import ScriptedSocket, pump, started
@@ -65,7 +65,7 @@ def test_answers_beyond_the_memory_they_are_given_wait_on_the_disk(played: Any):
     assert (found["texts"], found["kinds"], found["n_bytes"]) == (6, 1, 0)
 
 
-def duty(busy: float, late_s: float = 0.0, n: int = 8) -> list[float]:
+def duty(busy: float, late_s: float | None = 0.0, n: int = 8) -> list[float]:
     """The rests over ``n`` windows of a process that is busy for so much of each."""
     times = iter(1.01 * k * WINDOW_S for k in range(n + 1))
     cpu = iter(1.01 * k * WINDOW_S * busy for k in range(n + 1))
@@ -77,48 +77,91 @@ def stamp(at_s: float) -> bytes:
     return (int(at_s)).to_bytes(8, sys.byteorder) + round(at_s % 1 * 1e9).to_bytes(8, sys.byteorder)
 
 
-def pair(gap_s: float, data: bytes = b"data: {}\n\n", *, stamped: bool = True) -> list[Raw]:
+def pair(gap_s: float, data: bytes = b"data: {}\n\n", *, stamped: bool = True) -> tuple[Raw, Raw]:
     """The last two reads of a stream."""
-    return [(stamp(at_s) if stamped else None, 0, data) for at_s in (7.0, 7.0 + gap_s)]
+    one, other = ((stamp(at_s) if stamped else None, 0, data) for at_s in (7.0, 7.0 + gap_s))
+    return one, other
 
 
-def paused(*gaps: list[Raw], apart_s: float = 0.02, n_open: int = 64, pace: Pace | None = None) -> float:
-    """The pause after many stretches in which each stream had a segment in ``apart_s`` and these were the sample."""
-    pace = pace or Pace()
-    return [
-        pace.pause_s(n_segments=round(0.1 * n_open / apart_s), took_s=0.1, n_open=n_open, seen=gaps) for _ in range(400)
-    ][-1]
+def judged(pace: Pace, *pairs: tuple[Raw, Raw], per_s: float = 4000) -> float:
+    """The pause after a stretch of that sample."""
+    return pace.pause_s(n_segments=round(per_s), took_s=1.0, pairs=pairs)
+
+
+def paused(*pairs: tuple[Raw, Raw], per_s: float = 4000) -> float:
+    """The pause for streams of which nothing else is known."""
+    return judged(Pace(), *pairs, per_s=per_s)
 
 
 @pytest.mark.parametrize(
-    ("apart_s", "pause_s"), [(0.04, 0.004), (0.02, 0.004), (0.01, 0.002), (0.005, 0.001), (0.004, 0)]
+    ("gap_s", "pause_s"),
+    [(0.04, 0.004), (0.02, 0.004), (0.0155, 0.002), (0.01, 0.002), (0.005, 0.001), (0.0035, 0)],
 )
-def test_steady_streams_are_read_together_at_most_each_fifth_of_what_lies_between_their_segments(apart_s, pause_s):
-    assert paused(pair(apart_s), apart_s=apart_s, n_open=100) == pause_s
+def test_streams_are_read_together_by_at_most_a_quarter_of_what_lies_between_their_segments(gap_s, pause_s):
+    assert paused(*[pair(gap_s)] * SAMPLE) == pause_s
 
 
-def test_streams_are_read_at_once_while_they_are_slow_or_not_stamped_by_the_kernel():
-    assert paused(pair(0.02), n_open=19) == 0
-    assert paused(pair(0.02, stamped=False)) == 0
+def test_connections_that_still_wait_for_their_first_token_make_no_pause_longer():
+    """256 open at a server that answers 13 of them, a chunk each millisecond: it was read each 2 ms."""
+    assert paused(*[pair(0.001)] * SAMPLE, per_s=13000) == 0
 
 
-def test_a_gap_in_twenty_shorter_than_the_longer_pause_keeps_the_shorter_one():
-    assert paused(*[pair(0.021)] * 19, pair(0.003)) == 0.002
-    assert paused(*[pair(0.01)] * 9, pair(0.001), apart_s=0.01) == 0.001
-    assert paused(*[pair(0.0205)] * 79, pair(0.003)) == 0.004
+def test_a_pause_that_would_bring_fewer_than_four_segments_together_is_not_made():
+    assert paused(*[pair(0.02)] * SAMPLE, per_s=1000) == 0.004
+    assert paused(*[pair(0.02)] * SAMPLE, per_s=990) == 0
+    assert paused(*[pair(0.005)] * SAMPLE, per_s=3900) == 0
 
 
-def test_two_events_in_one_segment_are_a_gap_that_a_pause_may_have_hidden():
-    assert paused(pair(0.02, b"1f\r\ndata: {}\n\n\r\n1f\r\ndata: {}\n\n\r\n")) == 0.002
-    assert paused(pair(0.02, b"1f\r\ndata: {}\n\n\r\n")) == 0.004
+def test_streams_that_the_kernel_does_not_stamp_are_read_at_once():
+    assert paused(*[pair(0.02, stamped=False)] * SAMPLE) == 0
 
 
-def test_streams_that_become_bursts_are_read_by_the_shorter_pause_within_one_stretch():
+def test_one_close_pair_in_forty_is_taken_and_one_more_is_not():
+    assert paused(*[pair(0.02)] * (SAMPLE - MOST_CLOSE), *[pair(0.0001)] * MOST_CLOSE) == 0.004
+    assert paused(*[pair(0.02)] * (SAMPLE - MOST_CLOSE - 1), *[pair(0.0001)] * (MOST_CLOSE + 1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "pause_s"),
+    [
+        (b"data: {}\n\n", 0.004),
+        (b"1f\r\ndata: {}\n\n\r\n", 0.004),
+        (b'data: {"a": "data: b"}\n\n', 0.004),
+        (b"data: {}\n\ndata: {}\n\n", 0),
+        (b"data: {}\r\n\r\ndata: {}\r\n\r\n", 0),
+        (b"1f\r\ndata: {}\n\n\r\n1f\r\ndata: {}\n\n\r\n", 0),
+        (b"3e\r\ndata: {}\n\ndata: {}\n\n\r\n", 0),
+    ],
+    ids=["one", "one, chunked", "one that quotes", "two", "two, CRLF", "two chunks", "two in a chunk"],
+)
+def test_two_events_in_one_segment_may_be_what_a_pause_has_hidden(data: bytes, pause_s: float):
+    assert paused(*[pair(0.02, data)] * SAMPLE) == pause_s
+
+
+def test_streams_that_become_bursts_are_read_at_once_after_one_stretch_until_they_are_forgotten():
     pace = Pace()
-    assert pace.pause_s(n_segments=320, took_s=0.1, n_open=64, seen=[pair(0.02)]) == 0.002, "not known to be steady"
-    assert paused(pair(0.02), pace=pace) == 0.004
-    assert pace.pause_s(n_segments=320, took_s=0.1, n_open=64, seen=[pair(0.002), pair(0.038)] * 8) == 0.002
-    assert paused(pair(0.02), pace=pace) == 0.004
+    assert judged(pace, *[pair(0.02)] * (SAMPLE - 1)) == 0, "not enough is known"
+    assert judged(pace, pair(0.02)) == 0.004
+    assert judged(pace, *[pair(0.002), pair(0.038)] * 8) == 0
+    assert judged(pace, *[pair(0.02)] * (SAMPLE - 16)) == 0
+    assert judged(pace, *[pair(0.02)] * 16) == 0.004
+
+
+def test_what_was_known_of_streams_is_forgotten_once_none_is_in_the_midst_of_its_response():
+    pace = Pace()
+    assert judged(pace, *[pair(0.02)] * SAMPLE) == 0.004
+    assert judged(pace) == 0
+    assert judged(pace, pair(0.02)) == 0
+
+
+def test_a_reader_whose_last_connection_goes_sleeps_and_begins_anew_with_the_next(played: Any):
+    assert played["idle"] == {"awake": False, "left": [1, 0, 0], "anew": True, "pause_s": 0.0}
+
+
+def test_how_late_is_read_what_the_kernel_does_not_stamp_is_unknown(played: Any):
+    assert played["unstamped"] == {"read": 1, "late_s": [None, None], "delays_s": []}
+    assert duty(0.4, late_s=None) == [0.0] * 8
+    assert duty(0.99, late_s=None) == duty(0.99)
 
 
 def test_reading_answers_rests_where_the_process_is_always_busy_but_never_stops():

@@ -10,6 +10,8 @@ import pytest
 
 from analysis import compare
 from analysis.errors import AnalysisError
+from analysis.report_decision import decide
+from analysis.tables import running, wrapped
 from evidence.errors import EvidenceError
 from tests.run_factory import make_run, request
 from tests.study_factory import At, make_study, same_text, steady
@@ -504,3 +506,21 @@ def test_a_folder_that_is_no_study_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_run_in_the_place_of_a_study_is_said_to_need_another_one(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match=r"is a run and no study; name the run to compare it with: compare --base"):
         ask(make_run(tmp_path, [request()]))
+
+
+def test_a_baseline_that_differs_from_itself_is_said_plainly_by_one_launch_too(tmp_path: Path) -> None:
+    def slow_control(at: At) -> float:
+        return steady(at) * (0.68 + 0.02 * (sum(map(ord, at.prompt)) % 3) if at.role == "control" else 1.0)
+
+    _, report, lines = ask(make_study(tmp_path, rate=slow_control, launches=1, control=1))
+    said = f"The baseline differed from itself by {1 - report['control']['ratio']:.0%}".replace("%", " %")
+    assert report["control"]["scope"] == "prompts only"
+    assert f"{said} (ratio" in text_of(lines) and "no difference of that size means anything here" in text_of(lines)
+    assert f"{said} (ratio" in decide(report)[0].limits[0]
+    _, _, lines = ask(make_study(tmp_path / "other", control=3))
+    assert "differed from itself" not in text_of(lines)
+
+
+def test_a_symptom_of_several_lines_is_shown_without_their_breaks() -> None:
+    assert running("first\nsecond\x1b") == "first second\\x1b"
+    assert wrapped("first\nsecond") == ["first second"]

@@ -113,6 +113,15 @@ def test_the_least_detectable_effect_stands_on_the_launches_log_ratios() -> None
     assert judged.mde_prompts > judged.mde
 
 
+@pytest.mark.parametrize("logs", [[[0.0, 0.2], [0.02, 0.22], [0.01, 0.21]], [[0.1, 0.4], [0.5, 0.1]]])
+def test_what_a_table_says_would_stay_unseen_is_never_within_the_interval_beside_it(logs: list[list[float]]) -> None:
+    found = crossed(logs)
+    assert found.interval is not None
+    half = math.log(found.interval[1] / found.interval[0]) / 2
+    mde = judge(found).mde_crossed
+    assert mde is not None and mde > half
+
+
 def test_unequal_lengths_leave_no_end_to_end_ratio_but_that_of_equal_pairs() -> None:
     other = arm("arm", NOISE, factor=2.0)
     changed = [*other[:-1], Observation(**{n: getattr(other[-1], n) for n in other[-1].__slots__} | {"n_tokens": 40})]

@@ -128,3 +128,13 @@ def test_user_stamps_are_moved_by_every_lateness():
     late, _ = lateness(rows(request(stamp_source="user")), {0: [health(50.2, 0.05)]})
     assert late is not None
     assert late.lag_s == 0.05
+
+
+def test_a_stream_that_the_library_gave_up_is_a_failed_request_and_its_instants_are_nobodys_latency():
+    record = record_of(exchange(refusal="the openai client gave up reading: JSONDecodeError: line 1"))
+    assert record.outcome == "malformed"
+    assert record.error is not None and record.error.kind == "openai"
+    failed = exchange(
+        refusal="given up", failure=Failure(outcome="timeout_stalled", error=ErrorFacts(kind="k", message="m"))
+    )
+    assert record_of(failed).outcome == "timeout_stalled"

@@ -1,5 +1,7 @@
 """Steady windows, throughput, goodput and the open loop of a level, each recomputed by hand or by a plain loop."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from analysis.measures import Row, measure
 from analysis.open_loop import Schedule, open_loop
 from analysis.run_clock import OWN, run_clock
 from analysis.throughput import throughput, tokens_within
-from analysis.unsent import unsent_by_design
+from analysis.unsent import unsent_by_design, without_these
+from evidence.errors import Problem
 from evidence.level_records import Level
 from evidence.records import Health, Started
 from evidence.worker_records import WorkerClock
@@ -446,3 +449,41 @@ def test_an_instant_is_carried_over_by_the_measurement_next_before_it():
     early = one.model_copy(update={"sent_at_monotonic_s": 99.0})
     assert clock.sent_s(early) == pytest.approx(-1.0)  # before any: by the first
     assert clock.sent_s(one.model_copy(update={"sent_at_monotonic_s": None, "sent_at_unix_s": None})) is None
+
+
+def test_a_limit_of_arrivals_is_mended_by_no_number_of_users():
+    short = {"steady_s": 1.9, "e2e_median_s": 1.0}
+    (of_users,) = level_limits([LevelFacts(label="users=2", **short)])
+    (of_arrivals,) = level_limits([LevelFacts(label="rate=2", open_loop=True, **short)])
+    assert "each user" in of_users.remedy
+    assert "user" not in of_arrivals.remedy and "more arrivals" in of_arrivals.remedy
+
+
+def test_a_level_that_a_signal_cut_short_is_mended_by_no_time_limit():
+    cut = [LevelFacts(label="users=2", stopped=True, undrained=True)]
+    assert [one.remedy for one in level_limits(cut) if one.code == "drain_incomplete"] != [
+        one.remedy for one in level_limits(cut, was_stopped=True) if one.code == "drain_incomplete"
+    ]
+    assert not [one for one in level_limits(cut, was_stopped=True) if "time limit" in one.remedy]
+
+
+def test_no_p99_is_named_of_fewer_send_lags_than_a_p99_needs():
+    late = LevelFacts(label="rate=1", open_loop=True, lag_p99_s=0.02, lag_max_s=0.02, n_lags=4, ttft_median_s=0.1)
+    (few,) = level_limits([late])
+    assert "up to 0.0200 s in 4 arrivals" in few.seen and "p99" not in few.seen
+    (many,) = level_limits([replace(late, n_lags=662, lag_max_s=0.5)])
+    assert "p99 0.0200 s" in many.seen
+    rows = [row(sent(at, 0.5, level="rate=1", plan_id=f"m{at}", send_lag_s=0.0)) for at in (0.0, 1.0)]
+    schedule = Schedule(after_s={"m0.0": 0.0, "m1.0": 1.0}, max_in_flight=None)
+    found = open_loop(rows, level("rate=1"), OWN, schedule)
+    assert found.as_json()["send_lag_s"] == {"median": 0.0, "p99": None, "max": 0.0}
+    assert found.why["send_lag_s"] == "p99 needs 662 values, there are 2"
+
+
+def test_of_lines_left_by_design_no_problem_is_told_and_of_others_it_is():
+    plan = [{"plan_id": one} for one in "abcd"]
+    told = (Problem("planned_not_started", "3 planned requests were never started: b, c, d", "plan.jsonl"),)
+    left = dict.fromkeys("bcd", "the search did not visit the level")
+    assert without_these(told, left, frozenset("a"), plan) == ()
+    (found,) = without_these(told, {"c": left["c"]}, frozenset("a"), plan)
+    assert found.detail == "2 planned requests were never started: b, d"

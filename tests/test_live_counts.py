@@ -8,9 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.telemetry.live_view import LevelTally
+from evidence.records import Health
+from infra.telemetry.live_view import LevelTally, LiveView
 from infra.wire.client_series import Ended as Told
 from study.cells import Ended
+from tests.recorded_runs import recorded_run
 
 SECONDS = st.none() | st.floats(min_value=0, max_value=100)
 ENDED = st.tuples(st.sampled_from(["completed", "cancelled", "truncated"]), SECONDS, SECONDS)
@@ -66,3 +68,21 @@ def test_ended_requests_are_counted_over_what_is_new_and_a_half_line_counts_when
         opened.write(b"}\n{}\n")
     files[1].write_bytes(b"xx\nx")  # as long as before: nothing of it is read twice
     assert count.look() == 4
+
+
+def test_the_largest_lag_is_of_each_level_that_sent_within_the_interval_though_nothing_is_under_way_at_its_end(
+    tmp_path: Path,
+):
+    view = LiveView(recorded_run(tmp_path, "llama.cpp"))
+    view.as_json()
+    levels = [LevelTally(label) for label in ("one", "two", "three")]
+    view._begun = {0: [(100.2, levels[0]), (100.6, levels[1]), (101.5, levels[2])]}
+    view._health = {}
+    for at_s, lag_s in ((101.0, 0.5), (102.0, 0.2), (103.0, 0.9)):  # in the last nothing began, nothing is under way
+        health = Health(
+            at_monotonic_s=at_s, interval_s=1.0, lag_p50_s=0.0, lag_max_s=lag_s, cpu_ratio=0.1, gc_pauses=0,
+            gc_pause_max_s=0.0, in_flight=0,
+        )  # fmt: skip
+        view._note_lag(0, health)
+        view._health[0] = health
+    assert [one.lag_max_s for one in levels] == [0.5, 0.5, 0.2]

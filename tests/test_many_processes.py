@@ -41,13 +41,16 @@ def sealed(run: Run) -> Seal:
 
 
 def test_with_processes_every_line_is_with_the_master_during_the_run_and_nothing_is_left_over(tmp_path):
-    """The cache is reset before each level: how many requests ago is known where one process alone sends the level."""
+    """The cache is reset before each level: how many requests ago is known where one process alone sends the level.
+
+    Both openai clients are primed before the first level is scraped, also that of the worker without a warm-up request.
+    """
     cold = scenario(tmp_path, users=[2, 3, 1], requests=10, cache='policy = "cold"\nper = "cell"')
     with (
         running_fake_engine(fake=ANSWER, owner="sglang", metrics="missing") as fake,
         processes(tmp_path, fake.url, cold) as started,
     ):
-        master = started.master("--processes", "2")
+        master = started.master("--processes", "2", "--transport", "openai")
         started.wait(lambda: started.n_ended(0) and started.n_ended(1), "a record of each worker with the master")
         assert not started.sealed()
         out, _ = master.communicate(timeout=60)
@@ -57,10 +60,13 @@ def test_with_processes_every_line_is_with_the_master_during_the_run_and_nothing
     assert (sealed(run).planned, sealed(run).completed) == (31, 31)
     assert {problem.code for problem in verify(folder)} == set()
     assert {request.worker for request in run.requests} == {0, 1}
+    primed = [(folder / "workers" / str(worker) / "noticed.jsonl").read_text() for worker in (0, 1)]
+    assert all(json.loads(one)["at_unix_s"] < run.levels[0].began_at_unix_s - 0.05 for one in primed)
     assert shards(started.runs) == []
     assert [event for event, _, _ in started.events()].count("finished") == 2
     assert all(abs(one.offset_monotonic_s) <= one.bound_s for one in run.clocks), "one machine has one clock"
-    assert not [text for text in sealed(run).noticed if "no reader of the counters of this server" not in text]
+    expected = ("no reader of the counters of this server", "one priming request")
+    assert not [text for text in sealed(run).noticed if not any(one in text for one in expected)]
     levels = {level.label: level for level in run.levels}
     assert {label: level.n_completed for label, level in levels.items()} == {
         "users=2": 10,
@@ -253,3 +259,11 @@ def test_a_worker_on_another_network_sends_its_lines_to_the_master(tmp_path, nam
     assert sealed(run).completed == 13
     assert {request.worker for request in run.requests} == {0, 1}
     assert shards(tmp_path / "elsewhere") == []
+
+
+def test_a_refused_run_says_why_and_nothing_of_what_its_workers_say_meanwhile(tmp_path):
+    with processes(tmp_path, "http://127.0.0.1:9", scenario(tmp_path, users=[2], requests=4)) as started:
+        master = started.master("--processes", "2", "--users", "3")
+        master.communicate(timeout=60)
+        assert "--users" in started.said()
+        assert "Unknown message" not in started.said()

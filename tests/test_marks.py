@@ -8,19 +8,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from analysis.columns import arrivals_s, packed, rising, run_of
+from analysis.columns import arrivals_s, column, packed, rising, run_of
 from analysis.measures import chunk_gaps_s
 from analysis.request_checks import _marks_problem
-from evidence.errors import Problem
+from evidence.errors import EvidenceError, Problem
 from evidence.lines import decode_one, encode
 from evidence.marks import ChunkMark, Marks, cut
 from evidence.records import Record, Request
 from tests.run_factory import request
 
+few = settings(max_examples=40, deadline=None)
 COUNTS = st.integers(0, 2**70) | st.integers(0, 400)
 MARKS = st.lists(st.tuples(st.floats(0, 1e6), COUNTS, st.none() | COUNTS, COUNTS), max_size=12)
 # What a line might hold where its marks stand, right or wrong.
@@ -40,6 +41,7 @@ class Plain(Record):
     chunks: tuple[ChunkMark, ...]
 
 
+@few
 @given(MARKS)
 def test_packed_marks_are_the_sequence_of_tuples_they_were_made_of(marks):
     found, expected = Marks(marks), tuple(marks)
@@ -59,6 +61,7 @@ def test_marks_differ_where_one_number_does():
         assert Marks(one) != Marks([tuple(mark) for mark in other])
 
 
+@few
 @given(ALMOST)
 def test_a_line_with_packed_marks_is_refused_exactly_where_plain_tuples_are_refused(value):
     line = request().model_dump_json().encode()
@@ -76,6 +79,7 @@ def test_a_line_with_packed_marks_is_refused_exactly_where_plain_tuples_are_refu
         assert not isinstance(read, Problem) and read.chunks == expected.chunks
 
 
+@few
 @given(MARKS)
 def test_what_is_written_reads_back_and_a_record_made_from_a_read_one_is_equal(marks):
     record = request(chunks=[(0.1, 0, 1, 5)]).model_copy(update={"chunks": Marks(marks)})
@@ -97,9 +101,16 @@ def test_a_constructor_refuses_what_are_no_marks(chunks):
 def test_columns_take_a_tenth_of_the_memory_of_tuples():
     marks = Marks((0.05 + 0.02 * n, n, n + 1, 5) for n in range(200))
     columns = (marks.after_s, marks.segments, marks.tokens, marks.characters)
-    assert all(isinstance(column, array) for column in columns)
+    assert all(isinstance(column, bytes | array) for column in columns)
     as_tuples = sum(sys.getsizeof(mark) + sys.getsizeof(mark[0]) for mark in marks)
     assert sum(sys.getsizeof(column) for column in columns) < as_tuples / 7
+
+
+def test_a_column_that_two_answers_share_can_be_written_into_by_neither():
+    one, two = (Marks((at + n, n, n + 1, 5) for n in range(9)) for at in (0.1, 0.2))
+    for shared, other in ((one.segments, two.segments), (one.tokens, two.tokens), (one.characters, two.characters)):
+        assert shared is other
+        assert memoryview(shared).readonly and not column(shared).flags.writeable
 
 
 def test_counts_of_tokens_stay_unknown_where_they_are():
@@ -108,6 +119,7 @@ def test_counts_of_tokens_stay_unknown_where_they_are():
     assert Marks([(0.1, 0, 0, 1)])[0][2] == 0
 
 
+@few
 @given(MARKS)
 def test_gaps_arrivals_and_segments_are_those_of_a_plain_loop(marks):
     arrivals, last = [], None
@@ -126,6 +138,7 @@ def test_gaps_arrivals_and_segments_are_those_of_a_plain_loop(marks):
         assert found == same or found == same[same.index(first) :] == list(range(first, first + len(same)))
 
 
+@few
 @given(MARKS)
 def test_marks_out_of_order_are_named_and_no_others(marks):
     one = request().model_copy(update={"chunks": Marks(marks)})
@@ -147,6 +160,7 @@ def _as_schema_alone_reads(line: bytes) -> Request | Problem:
         return decode_one(line, Request, "requests.jsonl", 1)
 
 
+@few
 @given(
     MARKS | ALMOST, st.integers(0, 400), st.sampled_from(["", "5", "-", ".", "e9", " ", "[", "]", ",", "],[", "null"])
 )
@@ -169,3 +183,14 @@ def test_marks_as_this_program_writes_them_are_read_apart():
     for chunks in (((0.5, 1, 1, 3), (0.75, 2, 300, 4)), ((0.5, 1, None, 3), (0.75, 70_000, None, 0))):
         apart = cut(encode(request(chunks=chunks), Path("requests.jsonl")).line)
         assert apart is not None and apart.marks == chunks and len(apart.line) > 100
+
+
+def test_packed_marks_are_taken_as_they_are_and_held_against_the_schema_once_they_are_written():
+    def made(marks: Marks) -> Request:
+        return Request(**(vars(request()) | {"chunks": marks}))
+
+    already = Marks([(0.5, 1, 1, 3)])
+    assert made(already).chunks is already
+    for wrong in ((0.5, -1, 1, 3), (0.5, 1, 1, -3), (float("nan"), 1, 1, 3)):
+        with pytest.raises(EvidenceError, match="does not meet its schema"):
+            encode(made(Marks([wrong])), Path("requests.jsonl"))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.goodput import goodput
 from analysis.measures import Row, measure
+from infra.wire.decode_time import first_tokens
 from locustfiles._objectives import Objectives, met
 from locustfiles._search import Search
 from scenarios.schema import Limits
@@ -85,6 +86,12 @@ def test_nine_of_ten_hold_and_eight_do_not_and_a_rate_that_was_missed_never_does
     assert not objectives.met(n_sent=11, held_rate=True).holds  # one that has no record is not met
     objectives.clear()
     assert not objectives.met(n_sent=0, held_rate=True).holds
+
+
+def test_the_first_tokens_are_counted_without_reading_on_behind_their_segment():
+    marks = iter([(0.1, 0, 1, 1), (0.1, 0, 3, 1), (0.2, 1, 4, 1), (0.3, 2, 5, 1)])
+    assert first_tokens(marks, 0.1) == 3
+    assert list(marks) == [(0.3, 2, 5, 1)]
 
 
 @pytest.mark.parametrize("n", range(1, 12))

@@ -8,10 +8,11 @@ import pytest
 from test_scrape import answering
 
 from infra.asked import judge
+from infra.engines.identify import MORE_PATHS, PATHS
 from infra.fake_engine import running_fake_engine
 from infra.fetch import Fetched
 from infra.openai_client import OpenAIClient, OpenAITransportError, validate_chunks
-from infra.probe import ProbeReport, add_arguments, as_json, command, main_lines, probe
+from infra.probe import KEY_WANTED, ProbeReport, add_arguments, as_json, command, main_lines, probe
 from infra.wire.stamps import Segment
 from infra.wire.stream import read_stream
 
@@ -205,3 +206,12 @@ def test_a_stream_in_one_piece_is_told_as_held_back(engine):
     many = [chunk("word ", n, "stop" if n == 12 else None) for n in range(1, 13)]
     told = judge(read_stream(stream(*many), ended="complete"), probe(engine.url).facts)
     assert any("holds the stream back" in lack.why for lack in told.missing)
+
+
+def test_a_server_that_wants_a_key_everywhere_is_refused_in_the_first_lines_and_fails_the_probe(capsys):
+    refusal = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+    with answering(*[refusal] * (len(PATHS) + len(MORE_PATHS))) as (url, _):
+        assert command(options(url)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(url)
+    assert lines[1].split(maxsplit=1) == ["refused", KEY_WANTED]

@@ -38,3 +38,15 @@ def test_a_terminal_gets_one_bar_that_knows_the_level_and_what_is_left_out():
     assert "arm users=8 (1 of 2)" in out.getvalue()
     assert "10/10" in out.getvalue()
     assert "3 in flight, 0 failed" in out.getvalue()
+
+
+def test_of_a_search_nothing_is_promised_that_it_may_never_visit():
+    out, terminal = io.StringIO(), Terminal()
+    Progress("arm", 49, lambda: 0, out, at_most=True).level("users=2", 1, 3, 12, None)
+    assert out.getvalue() == "arm users=2 (1 of at most 3): 0 of at most 49 requests, 0 in flight, 0 failed\n"
+    progress = Progress("arm", 49, lambda: 0, terminal, at_most=True)
+    progress.begin()
+    progress.level("users=2", 1, 3, 12, None)
+    progress.skip(0)
+    progress.close()
+    assert "1 of at most 3" in terminal.getvalue() and "49" not in terminal.getvalue()

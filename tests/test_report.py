@@ -17,6 +17,7 @@ import pytest
 
 from analysis import compare, report, report_rows
 from analysis.__main__ import main
+from analysis.compare_tables import percent
 from analysis.errors import AnalysisError
 from analysis.loading import load_run
 from analysis.report_decision import Decision, control_doubt, decide, ratio_text
@@ -719,3 +720,14 @@ def test_a_column_of_few_texts_keeps_each_once_and_any_other_as_it_is() -> None:
     for told in (["a", "b"], [True, 1, 1.0, None] * 4, [[1, 2], None], []):
         assert repr([stored(column(told), n) for n in range(len(told))]) == repr(told)
     assert column([True, 1, 1.0, 0] * 4) == [True, 1, 1.0, 0] * 4
+
+
+def test_the_control_is_a_series_of_its_own_and_the_smallest_difference_has_one_name_and_form(tmp_path: Path) -> None:
+    path = make_study(tmp_path / "runs", control=1)
+    _, page = made(path, tmp_path / "report.html")
+    assert page.data["arms"] == ["base", "fast", "base (control)"]
+    named = {(run["role"], run["arm"]) for run in page.data["runs"]}
+    assert named == {("baseline", "base"), ("arm", "fast"), ("control", "base (control)")}
+    mde = compared(path)["arms"][0]["mde"]
+    assert percent(mde) in page.text and "least seen" not in page.text
+    assert "1 passes" not in page.text and "4 paired launches x 1 pass" in page.text

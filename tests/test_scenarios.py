@@ -231,8 +231,9 @@ def test_a_byte_order_mark_is_named_as_such(tmp_path: Path) -> None:
     assert "byte order mark" in str(error)
 
 
-def test_deep_nesting_is_refused_and_does_not_crash(tmp_path: Path) -> None:
-    error = refused(tmp_path, "seed = " + "[" * 20_000 + "]" * 20_000)
+@pytest.mark.parametrize("text", ["seed = " + "[" * 20_000 + "]" * 20_000, ".".join(["a"] * 3000) + " = 1"])
+def test_deep_nesting_is_refused_and_does_not_crash(tmp_path: Path, text: str) -> None:
+    error = refused(tmp_path, text)
     assert "nested too deeply" in str(error)
 
 

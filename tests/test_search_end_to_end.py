@@ -6,7 +6,6 @@ than the objective of 0.3 s. What a busy machine adds is less than what lies bet
 """
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ import pytest
 from analysis.__main__ import main
 from evidence.verify import verify
 from infra.fake_engine import FakeEngine, running_fake_engine
-from tests.load_runs import load_scenario, run_load
-from tests.locust_runs import Ran, analysis
+from tests.load_runs import load_command, load_scenario
+from tests.locust_runs import Ran, analysis, ended, start_locust
+from tests.warm_locust import WarmProcess
 
 OBJECTIVE_S = 0.3
 OF_A_SERVER_WITHOUT_AN_ARM = {"model_revision_unknown", "container_digest_unknown"}
@@ -27,30 +27,35 @@ OF_A_SERVER_WITHOUT_AN_ARM = {"model_revision_unknown", "container_digest_unknow
 class Case:
     """What is searched, and what is known of it."""
 
-    kind: str
     ran: Ran
     candidates: list[str]
     visited: list[str]  # in this order
     best: str
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[FakeEngine]:
-    with running_fake_engine(slots=4, fake={"ttft_s": 0.02, "gap_s": 0.006}) as running:
-        yield running
-
-
-def searched(folder: Path, engine: FakeEngine, locustfile: str, kind: str, **section: str) -> Ran:
+def begun(folder: Path, engine: FakeEngine, locustfile: str, kind: str, **section: str) -> WarmProcess:
     more = {"cache": 'policy = "cold"\nper = "request"', "limits": f"timeout_s = 9.0\nttft_slo_s = {OBJECTIVE_S}"}
-    return run_load(locustfile, engine.url, load_scenario(folder, kind, warmup="requests = 1", **more, **section))
+    file = load_scenario(folder, kind, warmup="requests = 1", **more, **section)
+    return start_locust(load_command(locustfile, engine.url, file, folder / "runs"))
 
 
 @pytest.fixture(scope="module")
-def by_users(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Both searches, at the same time, each on a server of its own: they mostly wait."""
     levels = "users = [1, 4, 40]\nrequests = 40\nsearch = true"
+    arrivals = 'process = "constant"\nrate_per_s = [40.0, 400.0, 800.0]\nrequests = 40\nsearch = true'
+    users, rates = (tmp_path_factory.mktemp(name) for name in ("users", "rates"))
+    schedule = {"ttft_s": 0.02, "gap_s": 0.006}
+    with running_fake_engine(slots=4, fake=schedule) as one, running_fake_engine(slots=4, fake=schedule) as other:
+        by_users = begun(users, one, "sweep", "concurrency", levels=levels)
+        by_rate = begun(rates, other, "arrivals", "arrivals", arrivals=arrivals)
+        return {"users": ended(by_users), "rates": ended(by_rate)}
+
+
+@pytest.fixture(scope="module")
+def by_users(ran: dict[str, Ran]) -> Case:
     return Case(
-        kind="concurrency",
-        ran=searched(tmp_path_factory.mktemp("users"), engine, "sweep", "concurrency", levels=levels),
+        ran=ran["users"],
         candidates=[f"users={n}" for n in (1, 4, 40)],
         visited=["users=4", "users=40"],
         best="users=4",
@@ -58,11 +63,9 @@ def by_users(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 
 @pytest.fixture(scope="module")
-def by_rate(engine: FakeEngine, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    arrivals = 'process = "constant"\nrate_per_s = [40.0, 400.0, 800.0]\nrequests = 40\nsearch = true'
+def by_rate(ran: dict[str, Ran]) -> Case:
     return Case(
-        kind="arrivals",
-        ran=searched(tmp_path_factory.mktemp("rates"), engine, "arrivals", "arrivals", arrivals=arrivals),
+        ran=ran["rates"],
         candidates=[f"rate={n}" for n in (40, 400, 800)],
         visited=["rate=400", "rate=40"],
         best="rate=40",
@@ -106,6 +109,18 @@ def test_what_a_search_left_out_is_said_and_is_no_fault(case: Case):
     _, report = analysis("check", str(case.ran.folder))
     of_the_run = {reason["code"] for reason in report["reasons"] if reason["scope"] == "run"}
     assert of_the_run == OF_A_SERVER_WITHOUT_AN_ARM, report["reasons"]
+    assert [(one["level"], one["n_requests"], one["why"]) for one in report["left_by_design"]] == [
+        (level, 40, "the search did not visit it") for level in left
+    ]
+    assert report["problems"] == []
+
+
+def test_the_end_of_the_run_says_what_the_search_found(case: Case):
+    (said,) = (line for line in case.ran.stderr.splitlines() if line.startswith("  search: "))
+    _, report = analysis("check", str(case.ran.folder))
+    assert report["search"].startswith(said.removeprefix("  search: "))
+    if not report["search"].startswith("the highest level is not known"):  # a machine so busy that no latency stands
+        assert f"{case.best} is the highest level visited that met the objectives (2 of 3 levels" in report["search"]
 
 
 def verify_codes(folder: Path) -> set[str]:

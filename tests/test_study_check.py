@@ -148,3 +148,17 @@ def test_the_plan_is_the_same_in_processes_with_other_hash_seeds_locales_and_fol
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True)
         digests.add(json.loads(done.stdout)["plan_sha256"])
     assert digests == {plan_from_file(SMOKE).digest}
+
+
+def test_a_search_is_told_and_how_few_of_its_levels_it_visits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (SCENARIOS / "smoke-concurrency.toml").read_text(encoding="utf-8")
+    file = tmp_path / "search.toml"
+    searching = text.replace("[levels]", "[levels]\nsearch = true").replace("users = [1, 2]", "users = [1, 2, 4, 8]")
+    file.write_text(searching.replace("[limits]", "[limits]\nttft_slo_s = 0.5"), encoding="utf-8")
+    code, out, _ = checked(capsys, str(file))
+    assert code == 0 and "search    visits at most 3 of these 4 levels" in out
+    assert "at most 12 measured" in out and "duration  at most" in out
+    _, out, _ = checked(capsys, str(SCENARIOS / "smoke-concurrency.toml"))
+    assert "at most" not in out

@@ -73,8 +73,9 @@ def test_a_sealed_study_and_one_that_is_being_run_are_left_alone(tmp_path: Path)
     running = left_open(tmp_path / "running")
     lock = FolderLock(running)
     try:
-        with pytest.raises(EvidenceError, match="is being run by"):
+        with pytest.raises(EvidenceError, match="is being run by") as refused:
             recover(running)
+        assert refused.value.exit_code == 2
     finally:
         lock.release()
 
@@ -84,8 +85,11 @@ def test_a_folder_killed_before_its_first_file_and_a_strangers_are_named_and_lef
     (study / "runs" / "run-unborn").mkdir()
     (study / "launches" / "notes").mkdir()
     (study / "launches" / "notes" / "a.txt").write_text("mine")
+    outside = left_open(tmp_path / "another") / "runs" / "run-003"
+    (study / "runs" / "run-elsewhere").symlink_to(outside)
     seal = recover(study)
-    assert "left as found, neither a run nor a launch: notes, run-unborn" in seal.noticed
+    assert "left as found, neither a run nor a launch: notes, run-elsewhere, run-unborn" in seal.noticed
+    assert not (outside / "seal.json").exists()
     assert open_study(study).problems == ()
 
 

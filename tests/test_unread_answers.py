@@ -8,7 +8,9 @@ import pytest
 
 from analysis.unread_answers import Unread, unread_answers
 from evidence import frames
-from evidence.reading import open_run, read_segments
+from evidence.errors import EvidenceError
+from evidence.reading import Run, open_run, read_segments
+from evidence.records import WireRef
 from evidence.recover import recover
 from evidence.unread import unread
 from infra.fake_engine import running_fake_engine
@@ -46,12 +48,11 @@ def test_a_kill_under_overload_leaves_answers_that_are_counted_as_what_they_are(
     found = report["counts"]["unread"]
     assert found["n_unfinished"] == seal.unfinished == seal.started - seal.completed
     assert 0 < found["n_kept"] <= seal.unfinished
-    assert found["n_read"] == found["n_kept"]
+    assert found["n_read"] + found["n_unreadable"] == found["n_kept"]
     assert found["outcomes"]["completed"] >= found["n_kept"] - 1, "the last one's frames may be torn"
     assert found["n_completion_tokens"] == N_TOKENS * found["outcomes"]["completed"]
-    assert any(
-        f"{found['n_kept']} of {seal.unfinished} unfinished requests had been answered" in s for s in seal.noticed
-    )
+    left = f"{found['n_kept']} of {seal.unfinished} unfinished requests left raw segments"
+    assert any(left in said for said in seal.noticed)
     (reason,) = (one for one in report["reasons"] if one["code"] == "unfinished")
     assert f"{found['outcomes']['completed']} whole ({found['n_completion_tokens']} tokens)" in reason["seen"]
     assert report["verdict"] == "INVALID"
@@ -82,11 +83,30 @@ def test_each_unread_answer_is_found_with_its_own_segments(tmp_path: Path) -> No
 def test_whole_and_cut_answers_are_told_apart_and_a_request_that_left_nothing_is_counted(tmp_path: Path) -> None:
     run = open_run(killed_before_reading(tmp_path, WHOLE, [], WHOLE[:1]))
     said = unread_answers(run, run.started[1:], limit_bytes=None)
+    outcomes = {"completed": 1, "truncated": 1}
     assert said == Unread(
-        n_unfinished=3, n_kept=2, n_read=2, outcomes={"completed": 1, "truncated": 1}, n_tokens=2, n_uncounted=0
+        n_unfinished=3, n_kept=2, n_read=2, n_unreadable=0, outcomes=outcomes, n_tokens=2, n_uncounted=0
     )
     assert "1 whole (2 tokens), 1 truncated" in str(said)
     assert unread_answers(run, (), limit_bytes=None) is None
+
+
+def test_segments_that_we_cannot_read_are_no_word_on_the_server_and_no_count_is_not_a_count_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_run(killed_before_reading(tmp_path, WHOLE, WHOLE[:1]))
+
+    def lost(run: Run, ref: WireRef) -> list[frames.SegmentTuple]:
+        if ref.n_segments == len(WHOLE):
+            raise EvidenceError(run.path, "cannot be read", "restore it")
+        return read_segments(run, ref)
+
+    monkeypatch.setattr("analysis.unread_answers.read_segments", lost)
+    said = unread_answers(run, run.started[1:], limit_bytes=None)
+    assert said is not None
+    assert (said.outcomes, said.n_read, said.n_unreadable) == ({"truncated": 1}, 1, 1)
+    assert said.as_json()["n_completion_tokens"] is None
+    assert "0 whole, 1 truncated, 1 whose segments cannot be read; when" in str(said)
 
 
 @pytest.mark.parametrize("n_cut", [1, 30, 200])

@@ -14,9 +14,10 @@ from tests.run_factory import make_run, request
 HUGE = 1 << 40
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """Files and folders of the wrong kind."""
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files and folders of the wrong kind; no mistake writes into them."""
+    tmp_path = tmp_path_factory.mktemp("mistakes")
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.txt").write_text("not what was asked for\n")
     (tmp_path / "latin.toml").write_bytes(b'seed = 1\nname = "caf\xe9"\n')

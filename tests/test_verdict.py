@@ -262,3 +262,16 @@ def test_the_model_the_answers_name_is_held_against_the_one_asked(
     answers = [request(model_served=name) for name in named]
     found = model_differs(manifest([], model={"asked": asked, "served": listed}), answers)
     assert (found is not None) == differs
+
+
+def test_requests_that_the_stop_cut_off_are_not_called_the_slow_part() -> None:
+    facts = replace(GOOD, measured_completed=87, measured_failed={"cancelled": 3})
+
+    def remedy(facts: RunFacts) -> str:
+        return next(one.remedy for one in judge(facts) if one.code == "requests_failed")
+
+    stopped = replace(facts, stopped="stopped by SIGTERM in the middle of users=2")
+    assert "slow part" in remedy(facts)
+    assert "slow part" not in remedy(stopped) and "its stop cut these requests off" in remedy(stopped)
+    assert seen(stopped) == seen(facts)
+    assert "slow part" in remedy(replace(stopped, measured_failed={"cancelled": 2, "http_error": 1}))

@@ -50,7 +50,7 @@ function drawForest(box) {
     const resolved = row.interval && (row.interval[0] > 1 || row.interval[1] < 1);
     const at = x.at(row.ratio);
     plot.root.append(resolved ? mark(place, at, y, 6) : hollow(place, at, y, 5.5));
-    const said = row.interval ? `${ratioText(row.ratio)}  [${ratioText(row.interval[0])}, ${ratioText(row.interval[1])}]` : `${ratioText(row.ratio)}  no interval`;
+    const said = row.interval ? `${ratioText(row.ratio)}  [${ratioText(row.interval[0])}, ${ratioText(row.interval[1])}]` : `${ratioText(row.ratio)}  ${row.prompts_only ? 'prompts only' : 'no interval'}`;
     plot.root.append(label(narrow ? width : right + 18, narrow ? y - 16 : y + 4, `${said}  ${row.verdict}`, { 'text-anchor': narrow ? 'end' : 'start', class: 'name' }));
     const about = `${row.n_launches} paired launch${row.n_launches === 1 ? '' : 'es'}` + (row.interval ? '' : row.prompts_only ? ', dashed: sampling of prompts alone' : '') + (row.mde ? `, unseen below ${(row.mde * 100).toFixed(1)} %` : '') + (row.why ? `\n${row.why}` : '');
     marks.push({ x: at, y, series: n, text: `${row.arm}${row.domain ? ', ' + row.domain : ''}: ${said}\n${row.verdict}; ${about}`, go: () => { window.location.hash = row.href; } });

@@ -38,6 +38,7 @@ _CHUNKS = "tokens so far in each chunk, so the first chunk's are known"
 _EACH = "acceptance of each request"
 _CACHED = "cached prompt tokens of each request"
 
+_VERSION = "launch it by `python -m infra launch ARM`: that records which version was started"
 _METRICS_FLAG: Mapping[str, str] = {
     "llama.cpp": "start llama-server with --metrics",
     "sglang": "start the server with --enable-metrics",
@@ -67,7 +68,7 @@ def evidence(known: Known) -> tuple[tuple[str, ...], tuple[Lack, ...]]:
     else:
         offers.append("whether it speculates")
     if known.version is None and known.engine != "unknown":
-        lacks.append(Lack(what="its version", why="it does not say", supply="give the package's version by hand"))
+        lacks.append(Lack(what="its version", why="it does not say", supply=_VERSION))
     (_unknown if known.engine == "unknown" else _ENGINES[known.engine])(known, offers, lacks)
     if known.metrics:
         offers.append(f"{_METRICS} (/metrics), and an idle check on them")

@@ -89,6 +89,11 @@ def steps(schedule: Schedule, n_tokens: int) -> Iterator[Step]:
         yield step
 
 
+def answer_s(n_tokens: int, *, ttft_s: float, gap_s: float) -> float:
+    """How long an answer lasts, a token a step, without ``sync`` or a tail: its end goes out with its last token."""
+    return ttft_s + (n_tokens - 1) * gap_s
+
+
 def due_instants(schedule: Schedule, begun_ns: int) -> Iterator[int]:
     """Absolute deadlines of the steps, without end: begun + ttft + k gaps, or on the common grid of ``sync``."""
     gap_ns = round(schedule.gap_s * 1e9)

@@ -9,6 +9,7 @@ view of what is on file, the verdict and every published number come from ``anal
 
 import argparse
 import json
+import math
 import sys
 import threading
 from bisect import bisect_right, insort
@@ -136,8 +137,8 @@ class LiveView:
             for request in news.requests:
                 self._add(request)
             for worker, health in news.health:
-                self._health[worker] = health
                 self._note_lag(worker, health)
+                self._health[worker] = health
                 self._health_points.append(
                     [worker, health.at_monotonic_s, health.lag_max_s, health.cpu_ratio, health.in_flight]
                 )
@@ -170,12 +171,15 @@ class LiveView:
         }
 
     def _note_lag(self, worker: int, health: Health) -> None:
-        """An interval belongs to the level whose request the worker began last before the interval's end."""
+        """An interval belongs to the levels that began a request in it, else to the one that is still under way."""
         begun = self._begun.get(worker, [])
-        place = bisect_right(begun, health.at_monotonic_s, key=lambda one: one[0])
-        if place and health.lag_max_s is not None and health.in_flight:
-            tally = begun[place - 1][1]
-            tally.lag_max_s = max(tally.lag_max_s or 0.0, health.lag_max_s)
+        before = self._health.get(worker)
+        since_s = -math.inf if before is None else before.at_monotonic_s
+        first, end = (bisect_right(begun, at_s, key=lambda one: one[0]) for at_s in (since_s, health.at_monotonic_s))
+        own = begun[first:end] or (begun[end - 1 : end] if end and health.in_flight else [])
+        for _, tally in own:
+            if health.lag_max_s is not None:
+                tally.lag_max_s = max(tally.lag_max_s or 0.0, health.lag_max_s)
 
     def _tally(self, label: str) -> LevelTally:
         return self._levels.setdefault(label, LevelTally(label))

@@ -53,7 +53,7 @@ def open_nvml(load: Callable[[str], Any] = importlib.import_module) -> Nvml:
     try:
         library.nvmlInit()
     except library.NVMLError as error:
-        raise NvmlError(f"NVML does not start ({error}); is this a host with an NVIDIA driver?") from None
+        raise NvmlError(f"NVML does not start ({error}): the host has no NVIDIA driver, or not a whole one") from None
     try:
         handles = tuple(library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount()))
     except library.NVMLError as error:

@@ -127,15 +127,14 @@ class ChatFold:
         model = value.get("model")
         if isinstance(model, str) and model:
             self._model = model
-        for key, field in value.items():
-            if key not in _ORDINARY and field is not None and not is_error:
-                self._keep(key, field)
+        if not is_error:
+            self._keep(value, _ORDINARY)
         counts = self._counts.counts_of(value.get("usage"), value.get("timings"))
         choices = value.get("choices")
         if choices is None or choices == []:
             self._counts.without_choices(counts)
             return
-        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        if not isinstance(choices, list) or set(map(type, choices)) != {dict}:
             self._malformed("choices is no list of objects", payload)
             return
         for choice in choices:
@@ -157,7 +156,7 @@ class ChatFold:
         if not isinstance(content, _TEXT_OR_NONE) or not isinstance(reasoning, _TEXT_OR_NONE):
             self._malformed("content or reasoning is no text", payload)
             return
-        n_chars = self._tool_calls(delta, payload)
+        n_chars = self._tool_calls(delta, payload) if "tool_calls" in delta or "function_call" in delta else 0
         if content:
             self._content.append(content)
             n_chars += len(content)
@@ -171,9 +170,7 @@ class ChatFold:
         finished = isinstance(finish, str) and finish != ""
         if isinstance(finish, str) and finish:
             self._finished_with(finish)
-        for key, field in choice.items():
-            if key not in _ORDINARY_CHOICE and field is not None:
-                self._keep(key, field)
+        self._keep(choice, _ORDINARY_CHOICE)
         ids = choice.get("token_ids")
         self._counts.line(segment, n_chars=n_chars, finish=finished, token_ids=ids, counts=counts)
 
@@ -206,10 +203,15 @@ class ChatFold:
                         n_chars += len(piece)
         return n_chars
 
-    def _keep(self, key: str, field: Any) -> None:
-        if key == "sglext" and isinstance(field, dict) and isinstance(self._fields.get(key), dict):
-            field = {**self._fields[key], **field}  # SGLang sends its parts in events of their own
-        self._fields[key] = field
+    def _keep(self, holder: dict[str, Any], ordinary: frozenset[str]) -> None:
+        fields = self._fields
+        before = fields.get("sglext")
+        for key, field in holder.items():
+            if key not in ordinary and field is not None:
+                fields[key] = field
+        now = fields.get("sglext")
+        if now is not before and isinstance(before, dict) and isinstance(now, dict):
+            fields["sglext"] = {**before, **now}  # SGLang sends its parts in events of their own
 
     def _note(self, what: str) -> None:
         self._problems[what] = self._problems.get(what, 0) + 1

@@ -8,6 +8,8 @@ Strategy: one line of facts an event while the stream is read; which running cou
 the end, so chunk marks are made by ``marks``.
 """
 
+from collections import Counter
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 CountSource = Literal["token_ids", "usage", "timings"]
@@ -23,11 +25,7 @@ class Chunk(NamedTuple):
     n_chars: int
 
 
-class _Line(NamedTuple):
-    segment: int
-    n_chars: int
-    finish: bool
-    counts: dict[CountSource, int]
+_Line = tuple[int, int, bool, dict[CountSource, int]]  # segment, characters, whether it finishes, running counts
 
 
 class Counts:
@@ -68,7 +66,7 @@ class Counts:
             counts["token_ids"] = self._n_ids
         if finish:
             self._timings_final = self._timings_final or "timings" in counts
-        self._lines.append(_Line(segment, n_chars, finish, counts))
+        self._lines.append((segment, n_chars, finish, counts))
 
     def total(self) -> tuple[int | None, CountSource | None]:
         """Tokens of the whole answer and who says so; (None, None) where nobody does."""
@@ -97,21 +95,21 @@ class Counts:
 
     def marks(self) -> tuple[CountSource | None, tuple[Chunk, ...]]:
         """The running count used, or None where there is none, and the token-bearing events."""
-        counted = {name: sum(name in line.counts for line in self._lines) for name in _SOURCES}
+        counted = Counter[CountSource](chain.from_iterable(counts for _, _, _, counts in self._lines))
         best = "token_ids" if self._has_ids else max(_SOURCES, key=lambda name: counted[name])
         source = best if counted[best] else None
         chunks: list[Chunk] = []
         before: int | None = None
         finish_segment: int | None = None  # of a finish event after the last chunk
-        for line in self._lines:
-            count = line.counts.get(source) if source is not None else None
+        for segment, n_chars, finish, counts in self._lines:
+            count = counts.get(source) if source is not None else None
             # A first count on the finish event may sum up all that came before: it says nothing of this event.
-            own = source == "token_ids" or before is not None or not line.finish
-            if line.n_chars or (own and count is not None and count > (before or 0)):
-                chunks.append(Chunk(line.segment, count, line.n_chars))
+            own = source == "token_ids" or before is not None or not finish
+            if n_chars or (own and count is not None and count > (before or 0)):
+                chunks.append(Chunk(segment, count, n_chars))
                 finish_segment = None
-            elif line.finish:
-                finish_segment = line.segment
+            elif finish:
+                finish_segment = segment
             before = count if count is not None else before
         last = chunks[-1].cum_tokens if chunks else None
         n_total, _ = self.total()

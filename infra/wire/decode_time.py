@@ -22,8 +22,11 @@ def first_tokens(marks: Iterable[Mark], first_s: float) -> int | None:
     for after_s, at_segment, n_tokens, _ in marks:
         if segment is None and after_s >= first_s:
             segment = at_segment
-        if segment is not None and at_segment == segment:
-            count = n_tokens
+        if segment is None:
+            continue
+        if at_segment != segment:
+            break
+        count = n_tokens
     return count or None
 
 

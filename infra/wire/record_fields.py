@@ -40,11 +40,7 @@ def stream_fields(facts: StreamFacts, offsets_s: Sequence[float]) -> dict[str, A
         "last_token_after_s": at(facts.last_token_segment),
         "end_after_s": at(facts.end_segment),
         "coalesced_events": facts.coalesced_events,
-        "chunks": tuple(
-            (offsets_s[chunk.segment], chunk.segment, chunk.cum_tokens, chunk.n_chars) for chunk in facts.chunks
-        )
-        if offsets_s
-        else (),
+        "chunks": tuple([(offsets_s[chunk[0]], *chunk) for chunk in facts.chunks]) if offsets_s else (),
         "chunk_semantics": facts.chunk_semantics,
         "usage": facts.usage,
         "token_source": facts.token_source,

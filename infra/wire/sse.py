@@ -38,6 +38,9 @@ class SseParser:
         """The events that these bytes completed."""
         if not data:
             return []
+        if data[:6] == b"data: " and not (self._partial or self._lines) and _is_one_event(data):
+            self._swallow_lf = self._at_start = False
+            return [SseEvent(data[6:-2], None)]
         if self._swallow_lf:
             self._swallow_lf = False
             if data[0] == 0x0A:
@@ -99,3 +102,8 @@ class SseParser:
         if data:
             events.append(SseEvent(data, self._name))
         self._data, self._lines, self._name = [], [], None
+
+
+def _is_one_event(data: bytes) -> bool:
+    """Whether these are one line and the blank line that ends the event, as most pieces are."""
+    return data.find(b"\n") == len(data) - 2 > 6 and data[-1] == 0x0A and b"\r" not in data

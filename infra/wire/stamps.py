@@ -30,7 +30,7 @@ def stamp_source(segments: Sequence[tuple[int | None, int, bytes]]) -> StampSour
     """Kernel when every segment has a kernel stamp, else user: the two are never mixed. None without segments."""
     if not segments:
         return None
-    return "user" if any(kernel is None for kernel, _, _ in segments) else "kernel"
+    return "user" if None in [kernel for kernel, _, _ in segments] else "kernel"
 
 
 def offsets_s(
@@ -39,8 +39,8 @@ def offsets_s(
     """Seconds from t0 to each segment, by the stamps that ``stamp_source`` names."""
     if stamp_source(segments) == "kernel":
         t0_unix_ns = t0_monotonic_ns + wall_minus_monotonic_ns
-        return tuple((kernel - t0_unix_ns) / 1e9 for kernel, _, _ in segments if kernel is not None)
-    return tuple((user - t0_monotonic_ns) / 1e9 for _, user, _ in segments)
+        return tuple([(kernel - t0_unix_ns) / 1e9 for kernel, _, _ in segments if kernel is not None])
+    return tuple([(user - t0_monotonic_ns) / 1e9 for _, user, _ in segments])
 
 
 def kernel_to_user_s(
@@ -52,4 +52,5 @@ def kernel_to_user_s(
     """
     if stamp_source(segments) != "kernel":
         return None
-    return tuple((user + wall_minus_monotonic_ns - kernel) / 1e9 for kernel, user, _ in segments if kernel is not None)
+    delays_ns = [user + wall_minus_monotonic_ns - kernel for kernel, user, _ in segments if kernel is not None]
+    return tuple([delay_ns / 1e9 for delay_ns in delays_ns])

@@ -22,6 +22,7 @@ ChunkSemantics = Literal["token", "verify_step", "merged", "unknown"]
 Segments = Sequence[tuple[int | None, int, bytes]]
 
 _YIELD_EVERY = 16  # segments between two calls of on_yield
+_START_BYTES = 4096  # of a body, by which it is judged what it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +82,7 @@ def read_stream(
     """
     reader = ResponseReader() if framing == "http" else None
     sse, fold = SseParser(), ChatFold()
-    prefix = bytearray()
+    start = b""  # of the body
     headers_segment = end_segment = last_event_segment = None
     last_piece_segment = len(segments) - 1
     n_coalesced = 0
@@ -98,8 +99,8 @@ def read_stream(
         if not piece:
             continue
         last_piece_segment = index
-        if len(prefix) < MAX_BODY_BYTES:
-            prefix += piece[: MAX_BODY_BYTES - len(prefix)]
+        if len(start) < _START_BYTES:
+            start += piece
         for event in sse.feed(piece):
             n_coalesced += last_event_segment == index
             last_event_segment = index
@@ -115,14 +116,14 @@ def read_stream(
     if reader is not None and reader.n_bytes_after_end:
         problems.append(f"{reader.n_bytes_after_end} bytes after the end of the response")
     content_type = None if head is None else head.get("content-type")
-    body = bytes(prefix)
-    kind = None if head is None else judge.body_kind(body, content_type if reader else "text/event-stream")
+    kind = None if head is None else judge.body_kind(start, content_type if reader else "text/event-stream")
     is_stream = head is not None and head.status == 200 and kind == "sse" and not _coding(head)
     chat = fold.close() if is_stream else ChatFold().close()
     if is_stream and reader is not None and not (content_type or "").lower().startswith("text/event-stream"):
         problems.append(f"an event stream under content type {content_type!r}")
     if is_stream and http_complete and chat.done_segment is None:
         problems.append("[DONE] is missing")
+    body = b"" if is_stream else _body(segments, framing)
     outcome, error = _outcome(head, kind, chat, body, ended, http_complete, problem, segments)
     chunks = chat.chunks
     return StreamFacts(
@@ -181,10 +182,10 @@ def chunk_semantics(chunks: Sequence[Chunk], server_fields: dict[str, Any]) -> C
     the first as the server counts verify steps. merged: some by more or by none, without that evidence. unknown: not
     counted.
     """
-    if not chunks or any(chunk.cum_tokens is None for chunk in chunks):
+    counts = [chunk.cum_tokens for chunk in chunks]
+    if not counts or None in counts:
         return "unknown"
-    counts = [chunk.cum_tokens or 0 for chunk in chunks]
-    if all(after - before == 1 for before, after in zip([0, *counts], counts, strict=False)):
+    if counts == list(range(1, len(counts) + 1)):
         return "token"
     return "verify_step" if _verify_steps(server_fields) == len(chunks) - 1 else "merged"
 
@@ -227,6 +228,12 @@ def _head(reader: ResponseReader | None, http_status: int | None) -> Head | None
         return reader.head
     status = 200 if http_status is None else http_status
     return Head(http_version="", status=status, reason="", headers=(), framing="eof")
+
+
+def _body(segments: Segments, framing: Literal["http", "body"]) -> bytes:
+    """The beginning of a body that is no stream, read once more."""
+    reader = ResponseReader() if framing == "http" else None
+    return b"".join([data if reader is None else reader.feed(data) for _, _, data in segments])[:MAX_BODY_BYTES]
 
 
 def _coding(head: Head) -> str | None:
