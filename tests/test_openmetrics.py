@@ -194,7 +194,11 @@ MARKS = st.lists(
 
 @given(MARKS, st.one_of(st.none(), st.integers(0, 40)))
 def test_time_per_token_is_the_one_the_analysis_derives(marks, n_tokens):
-    chunks = tuple(sorted(marks, key=lambda mark: (mark[0], mark[1])))
+    segments = sorted(mark[1] for mark in marks)  # as they come: later chunks are of later segments
+    chunks = tuple(
+        (at, segment, *rest)
+        for (at, _, *rest), segment in zip(sorted(marks, key=lambda mark: mark[0]), segments, strict=True)
+    )
     one = factory.request(chunks=chunks, n_completion_tokens=n_tokens)
     assert ended(one).tpot_s == measure(one, max_draft_tokens=None).tpot_s.value
 
