@@ -69,7 +69,7 @@ def _forest_row(arm: str, domain: str | None, entry: Fields) -> dict[str, Any]:
         "ratio": entry.get("ratio"),
         "interval": entry.get("interval"),
         "prompts_only": entry.get("prompt_sampling_interval") if not entry.get("interval") else None,
-        "mde": entry.get("mde"),
+        "mde": entry.get("mde_crossed"),
         "verdict": entry.get("verdict") or "no verdict",
         "n_launches": entry.get("n_launches"),
         "why": shortened(str(why if entry.get("ratio") is None else why_of(entry, "interval") or "")),

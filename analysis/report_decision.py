@@ -160,7 +160,7 @@ def _rests_on(group: Fields) -> str:
         count = group.get(name)
         if count is not None:
             parts.append(f"{count} {one if count == 1 else many}")
-    mde = group.get("mde")
+    mde = group.get("mde_crossed")
     if mde is not None and group.get("verdict") in ("no difference", "not resolved"):
         parts.append(f"differences below {mde:.1%} may stay unseen")
     return ", ".join(parts)

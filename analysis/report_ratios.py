@@ -21,7 +21,7 @@ _OTHERS = ("arm", "ratio of medians", "median of ratios", "ratio of means", "all
 _NOTE = (
     "Ratio: geometric mean of paired per-prompt decode rates, above 1 is faster; TTFT and E2E are times, there below 1"
     " is faster. Interval: crossed random effects (prompts and launches) at 95 %. MDE: the least difference that"
-    " launches like these would show with power 80 %; below it a difference may be there and stay unseen."
+    " launches and prompts like these would show with power 80 %; below it a difference may be there and stay unseen."
     " Answers equal: beside the baseline's. Valid: by the prompts' own checks. Cost: a step's time over the baseline's"
     " time a token, which is also the tokens a step at which speculation breaks even."
 )
@@ -138,7 +138,7 @@ class _Tables:
             *[number(entry.get(name), str(entry.get(name)), f"{path}.{name}") for name in ("n_launches", "n_pairs")],
             tag("a", ratio, href=f"#{slug('pairs', arm, domain)}") if entry.get("ratio") is not None else ratio,
             self._span(entry.get("interval"), f"{path}.interval", why_of(entry, "interval")),
-            self._plain(entry.get("mde"), f"{path}.mde", why_of(entry, "mde"), shown=percent),
+            self._plain(entry.get("mde_crossed"), f"{path}.mde_crossed", why_of(entry, "mde"), shown=percent),
             tag("span", entry.get("verdict") or "no verdict", title=None if because is None else str(because)),
         ]
 

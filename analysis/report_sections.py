@@ -180,7 +180,7 @@ def _scope(run: RunView) -> Markup:
 def _comparison(view: StudyView, arms: Sequence[str], beside: Path) -> list[Markup]:
     caption = (
         "Ratio of decode rates to the baseline's, with its interval: to the right is faster. Filled marks: the interval"
-        f" leaves out 1. The grey band is what these launches could not have shown. {KEYS}"
+        f" leaves out 1. The grey band is what these launches and prompts could not have shown. {KEYS}"
     )
     return [
         figure("forest", caption) if view.compared.get("arms") or view.compared.get("control") else Markup(""),

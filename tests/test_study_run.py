@@ -46,7 +46,8 @@ def only_study(runs: Path) -> StudyFolder:
 
 def ports(*found: StudyFolder) -> list[str]:
     """The address of every launch that came to be asked something."""
-    launches = [open_launch(path).launch for one in found for path in sorted((one.path / "launches").iterdir())]
+    files = [file for one in found for file in sorted((one.path / "launches").glob("*/launch.json"))]
+    launches = [open_launch(file.parent).launch for file in files]  # one that was stopped at once has no record
     return [launch.url for launch in launches if launch.url is not None]
 
 
