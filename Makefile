@@ -48,6 +48,7 @@ results: setup
 	@for name in sglang-h200/main sglang-h200/drafts; do \
 	  $(BIN)/python -m analysis compare $(RESULTS)/$$name/study-* --markdown || exit; echo; \
 	done
+	@$(BIN)/python -m analysis report $(RESULTS)/sglang-h200/main/study-* --out $(RESULTS)/sglang-h200/report.html >&2
 
 bench: $(VENV)/.dev-done
 	$(BIN)/python -m benchmarks.stream_client
